@@ -1,0 +1,51 @@
+# What there is to do here: demo, test, check, bench, acorn, golden. Each sets up what it needs in .venv.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test check bench acorn golden clean
+.DELETE_ON_ERROR:
+
+$(VENV)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip
+	$(BIN)/pip install --quiet --editable .
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.installed
+	$(BIN)/pip install --quiet --editable '.[dev]'
+	touch $@
+
+$(VENV)/.acorn: $(VENV)/.dev
+	$(BIN)/pip install --quiet --editable '.[acorn]'
+	touch $@
+
+# torch lives in an environment of its own: nothing that the engine needs may come to depend on it.
+.venv-oracle/.installed: pyproject.toml
+	$(PYTHON) -m venv .venv-oracle
+	.venv-oracle/bin/pip install --quiet torch==2.13.0 transformers==5.24.0
+	touch $@
+
+# Two arms of our engine on the embedded model, in a few minutes, offline once installed.
+demo: $(VENV)/.installed
+	$(BIN)/onechip ladder acorn --quick --out demo-results
+
+test: $(VENV)/.dev
+	$(BIN)/pytest
+
+check: $(VENV)/.dev
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+bench: $(VENV)/.dev
+	$(BIN)/python bench/engine.py
+
+acorn: $(VENV)/.acorn
+	$(BIN)/python -m tools.acorn.train
+
+golden: .venv-oracle/.installed $(VENV)/.dev
+	.venv-oracle/bin/python tests/golden/make.py
+
+clean:
+	rm -rf $(VENV) .venv-oracle demo-results

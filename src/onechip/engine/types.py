@@ -1,0 +1,92 @@
+"""What goes into the engine (Request) and what comes out of it (Event)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+FinishReason = Literal["stop", "length", "cancelled", "error"]
+
+MAX_STOP_IDS = 16
+"""How many stop token ids one request may have, the model's own included (a row of the stop-id array)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How the next token is chosen, and when a request ends.
+
+    Attributes:
+        temperature: 0 is greedy; then top_k, top_p, min_p and seed have no effect.
+        top_k: keep the k most likely tokens; 0 keeps all.
+        top_p: keep the smallest set of most likely tokens whose probability reaches top_p; 1 keeps all.
+        min_p: drop tokens less likely than min_p times the most likely one; 0 drops none.
+        seed: noise is a function of (seed, position) alone. 0 <= seed < 2**32.
+        max_tokens: output tokens at the most, the stop token included.
+        min_tokens: stop ids cannot be chosen before this many output tokens.
+        stop_token_ids: end the request when one of these is chosen (besides the model's own).
+        ignore_eos: the model's own stop ids do not end the request.
+    """
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    seed: int = 0
+    max_tokens: int = 16
+    min_tokens: int = 0
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One prompt to continue.
+
+    Attributes:
+        id: unique among the requests that are waiting or running.
+        prompt: token ids, BOS included, at least one.
+    """
+
+    id: str
+    prompt: tuple[int, ...]
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What one window of decode steps gave one request.
+
+    Attributes:
+        request_id: the request it belongs to.
+        tokens: new output token ids, in order; the last is the stop token if finish is "stop".
+        finish: why the request ended, None while it runs. Exactly one event of a request has it: the last.
+        cached_tokens: prompt tokens that were not computed again (0 until prefix reuse exists).
+        error: one sentence, with finish "error".
+    """
+
+    request_id: str
+    tokens: tuple[int, ...] = ()
+    finish: FinishReason | None = None
+    cached_tokens: int = 0
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStats:
+    """A snapshot for /metrics; counters never go down.
+
+    Attributes:
+        running: requests that hold a slot.
+        waiting: requests in the queue.
+        cache_used: share of the slots' token capacity in use, 0..1.
+        prompt_tokens, output_tokens, finished: totals since the start.
+        compiles_after_warmup: programs compiled after `ready`; anything but 0 is a bug.
+    """
+
+    running: int
+    waiting: int
+    cache_used: float
+    prompt_tokens: int
+    output_tokens: int
+    finished: int
+    compiles_after_warmup: int
