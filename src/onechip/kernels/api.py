@@ -1,7 +1,6 @@
-"""The few operations that speed hangs on, by name: matmul, attention over a cache.
+"""What the kernels work on: the int4 weight, and the shapes that matmul and attention agree on.
 
-`choose(platform)` gives the implementation for a chip. Every implementation has the contract written here and is
-tested against `xla`, the plain-JAX reference.
+`xla` implements them in plain JAX for every platform; it is the reference that a faster kernel is tested against.
 """
 
 from __future__ import annotations
@@ -12,6 +11,9 @@ import jax
 
 GROUP = 32
 """Inputs that share one scale in an int4 weight."""
+
+SPAN_BLOCK = 256
+"""Positions that attention over a span reads at a time; a span's capacity is a multiple of it."""
 
 
 @jax.tree_util.register_dataclass

@@ -1,0 +1,136 @@
+"""Plain JAX: activations and weights in, products out; queries and caches in, attention out. The reference.
+
+A row's result does not depend on the other rows: products contract [rows, in] with [out, in], which XLA reduces
+in one order for any number of rows from two on (one row alone takes another path on the CPU, so it is
+doubled), and attention adds up blocks of keys in the order of their positions. tests/kernels holds it to that.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from onechip.kernels.api import GROUP, SPAN_BLOCK, Int4, Weight
+
+MASKED = -1e30
+"""Score of a key that a query must not see; finite, so that a block without visible keys gives no NaN."""
+
+
+def dequantize(weight: Int4, dtype: jnp.dtype) -> jax.Array:
+    """The dense [out, in] weight of an int4 one, each value rounded once to `dtype`."""
+    shifts = jnp.arange(0, 32, 4, dtype=jnp.int32)
+    levels = ((weight.packed[:, :, None] >> shifts) & 15) - 8
+    out, columns = weight.shape
+    grouped = levels.reshape(out, columns // GROUP, GROUP).astype(jnp.float32)
+    return (grouped * weight.scale.astype(jnp.float32)[:, :, None]).reshape(out, columns).astype(dtype)
+
+
+def matmul(x: jax.Array, weight: Weight, out_dtype: jnp.dtype | None = None) -> jax.Array:
+    """x [..., in] times weight [out, in] transposed -> [..., out], summed in float32.
+
+    Args:
+        x: activations, bf16 or f32.
+        weight: dense (cast to x's dtype) or int4 (expanded to it).
+        out_dtype: of the result; x's own if not given.
+    """
+    dense = dequantize(weight, x.dtype) if isinstance(weight, Int4) else weight.astype(x.dtype)
+    rows = x.reshape(-1, x.shape[-1])
+    doubled = jnp.concatenate([rows, rows]) if rows.shape[0] == 1 else rows
+    product = lax.dot_general(
+        doubled, dense, (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32
+    )
+    product = product[: rows.shape[0]].astype(out_dtype or x.dtype)
+    return product.reshape(*x.shape[:-1], dense.shape[0])
+
+
+def _scores(q: jax.Array, k: jax.Array) -> jax.Array:
+    """q [B, T, heads, D] and k [B, kv, C, D] -> scores [B, kv, heads/kv * T, C] float32."""
+    batch, rows, heads, width = q.shape
+    kv = k.shape[1]
+    grouped = q.reshape(batch, rows, kv, heads // kv, width).transpose(0, 2, 3, 1, 4)
+    return jnp.einsum(
+        "bkqd,bkcd->bkqc",
+        grouped.reshape(batch, kv, heads // kv * rows, width),
+        k.astype(q.dtype),
+        preferred_element_type=jnp.float32,
+    )
+
+
+def _ungroup(out: jax.Array, rows: int) -> jax.Array:
+    """[B, kv, heads/kv * T, D] -> [B, T, heads, D]."""
+    batch, kv, grouped, width = out.shape
+    return out.reshape(batch, kv, grouped // rows, rows, width).transpose(0, 3, 1, 2, 4).reshape(
+        batch, rows, kv * (grouped // rows), width
+    )
+
+
+def attend(q: jax.Array, k: jax.Array, v: jax.Array, visible: jax.Array) -> jax.Array:
+    """Softmax attention over all keys at once; the scale is 1, as Gemma 4 wants it.
+
+    Args:
+        q: [B, T, heads, D].
+        k, v: [B, kv, C, D].
+        visible: [B, T, C] bool; a query with no visible key gets the mean of all values.
+
+    Returns:
+        [B, T, heads, D] in q's dtype.
+    """
+    rows = q.shape[1]
+    scores = _scores(q, k)
+    mask = jnp.tile(visible, (1, q.shape[2] // k.shape[1], 1))[:, None]
+    weights = jax.nn.softmax(jnp.where(mask, scores, MASKED), axis=-1).astype(q.dtype)
+    out = jnp.einsum("bkqc,bkcd->bkqd", weights, v.astype(q.dtype), preferred_element_type=jnp.float32)
+    return _ungroup(out.astype(q.dtype), rows)
+
+
+def attend_span(
+    q: jax.Array, k: jax.Array, v: jax.Array, first_slot: jax.Array | int, positions: jax.Array, end: jax.Array
+) -> jax.Array:
+    """Causal attention over cache spans, block by block (online softmax, arXiv:1805.02867).
+
+    Only the blocks before `end` are read, so the cost follows the longest sequence, not the capacity. A block
+    behind a row's own position changes nothing in that row, to the bit: its weights are exactly 0.
+
+    Args:
+        q: [B, T, heads, D].
+        k, v: [slots, kv, capacity, D]; row b attends to slot first_slot + b, index = position.
+        first_slot: scalar.
+        positions: [B, T] int32, position of each query; keys at positions up to its own are visible.
+        end: scalar, one past the last position that any query attends to.
+
+    Returns:
+        [B, T, heads, D] in q's dtype.
+    """
+    batch, rows, heads, width = q.shape
+    kv = k.shape[1]
+    query_positions = jnp.tile(positions, (1, heads // kv))[:, None, :, None]
+
+    def block(cache: jax.Array, index: jax.Array) -> jax.Array:
+        start = (first_slot, 0, index * SPAN_BLOCK, 0)
+        return lax.dynamic_slice(cache, start, (batch, kv, SPAN_BLOCK, width))
+
+    def add_block(index: jax.Array, carry: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        highest, total, out = carry
+        key_positions = index * SPAN_BLOCK + jnp.arange(SPAN_BLOCK)
+        scores = jnp.where(key_positions <= query_positions, _scores(q, block(k, index)), MASKED)
+        new_highest = jnp.maximum(highest, scores.max(-1))
+        weights = jnp.exp(scores - new_highest[..., None])
+        keep = jnp.exp(highest - new_highest)
+        values = jnp.einsum(
+            "bkqc,bkcd->bkqd",
+            weights.astype(q.dtype),
+            block(v, index).astype(q.dtype),
+            preferred_element_type=jnp.float32,
+        )
+        return new_highest, total * keep + weights.sum(-1), out * keep[..., None] + values
+
+    grouped = heads // kv * rows
+    carry = (
+        jnp.full((batch, kv, grouped), MASKED, jnp.float32),
+        jnp.zeros((batch, kv, grouped), jnp.float32),
+        jnp.zeros((batch, kv, grouped, width), jnp.float32),
+    )
+    blocks = (end + SPAN_BLOCK - 1) // SPAN_BLOCK
+    _, total, out = lax.fori_loop(0, blocks, add_block, carry)
+    return _ungroup((out / total[..., None]).astype(q.dtype), rows)

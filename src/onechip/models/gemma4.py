@@ -1,0 +1,219 @@
+"""Gemma 4's text model as pure functions: token ids and weights in, hidden rows and logits out.
+
+Where keys and values are kept is the caller's affair: each layer asks `attend`, so that training, prefill and
+decode share the same layers. The order of operations and of roundings is that of transformers'
+modeling_gemma4.py; ../spec "gemma4" section B lists it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+
+from onechip.kernels import xla
+from onechip.kernels.api import Int4, Weight
+from onechip.models.config import LayerSpec, ModelConfig
+
+Tree = dict[str, Any]
+"""Weights as models/weights.py lays them out, after `fuse`."""
+
+
+class Attend(Protocol):
+    """What a layer calls with its queries and, if it owns a cache, its new keys and values."""
+
+    def __call__(
+        self, layer: LayerSpec, q: jax.Array, k: jax.Array | None, v: jax.Array | None
+    ) -> jax.Array:
+        """q [..., heads, D]; k, v [..., kv, D] or None on layers that share -> [..., heads, D]."""
+
+
+def _concatenate(weights: list[Weight]) -> Weight:
+    """Stack linear weights along their outputs, so that one product does the work of several."""
+    if any(isinstance(weight, Int4) for weight in weights):
+        quantized = [weight for weight in weights if isinstance(weight, Int4)]
+        if len(quantized) != len(weights):
+            raise TypeError("int4 and dense weights of one product cannot be mixed")
+        return Int4(
+            jnp.concatenate([weight.packed for weight in quantized]),
+            jnp.concatenate([weight.scale for weight in quantized]),
+        )
+    return jnp.concatenate(weights)
+
+
+def fuse(params: Tree) -> Tree:
+    """Join each layer's q, k, v into "qkv" and gate, up into "gate_up": fewer, larger products."""
+
+    def layer(weights: Tree) -> Tree:
+        parts = [name for name in ("q", "k", "v") if name in weights]
+        rest = {name: leaf for name, leaf in weights.items() if name not in (*parts, "gate", "up")}
+        return rest | {
+            "qkv": _concatenate([weights[name] for name in parts]),
+            "gate_up": _concatenate([weights["gate"], weights["up"]]),
+        }
+
+    return params | {"layers": [layer(weights) for weights in params["layers"]]}
+
+
+def rms_norm(x: jax.Array, weight: jax.Array | None, eps: float) -> jax.Array:
+    """x / rms(x) * weight over the last axis, in float32, back in x's dtype. The weight is used as it is."""
+    wide = x.astype(jnp.float32)
+    normed = wide * jax.lax.rsqrt(jnp.mean(jnp.square(wide), axis=-1, keepdims=True) + eps)
+    if weight is not None:
+        normed = normed * weight.astype(jnp.float32)
+    return normed.astype(x.dtype)
+
+
+def rope_frequencies(config: ModelConfig, layer: LayerSpec) -> jax.Array:
+    """Inverse frequencies [head_dim/2] float32.
+
+    Sliding layers turn every pair. Full layers are "proportional": the exponent runs over the whole width, and
+    only the first fraction of the pairs turns; the others have frequency 0.
+    """
+    pairs = layer.head_dim // 2
+    exponent = jnp.arange(pairs, dtype=jnp.float32) * 2 / layer.head_dim
+    if layer.kind == "sliding":
+        return config.rope_theta_sliding**-exponent
+    turning = jnp.arange(pairs) < int(config.rope_fraction_full * layer.head_dim // 2)
+    return jnp.where(turning, config.rope_theta_full**-exponent, 0.0)
+
+
+def rope(x: jax.Array, positions: jax.Array, frequencies: jax.Array) -> jax.Array:
+    """Rotate pairs (i, i + D/2) of x [..., heads, D] by positions [...] times frequencies [D/2]."""
+    angles = positions[..., None, None].astype(jnp.float32) * frequencies
+    cos, sin = jnp.cos(angles).astype(x.dtype), jnp.sin(angles).astype(x.dtype)
+    low, high = jnp.split(x, 2, axis=-1)
+    return jnp.concatenate([low * cos - high * sin, high * cos + low * sin], axis=-1)
+
+
+def embed(config: ModelConfig, params: Tree, tokens: jax.Array, dtype: jnp.dtype) -> tuple[jax.Array, jax.Array]:
+    """Token ids [...] -> (hidden [..., H], per-layer embeddings [..., L, P]; P is 0 if the model has none)."""
+    hidden = params["embed"][tokens].astype(dtype) * jnp.asarray(config.hidden**0.5, dtype)
+    layers, width = len(config.layers), config.ple_dim
+    if not width:
+        return hidden, jnp.zeros((*tokens.shape, layers, 0), dtype)
+    identity = params["ple_embed"][tokens].astype(dtype) * jnp.asarray(width**0.5, dtype)
+    context = xla.matmul(hidden, params["ple_proj"]) * jnp.asarray(config.hidden**-0.5, dtype)
+    shape = (*tokens.shape, layers, width)
+    context = rms_norm(context.reshape(shape), params["ple_norm"], config.norm_eps)
+    return hidden, (context + identity.reshape(shape)) * jnp.asarray(2**-0.5, dtype)
+
+
+def _attention(
+    config: ModelConfig, layer: LayerSpec, weights: Tree, x: jax.Array, positions: jax.Array, attend: Attend
+) -> jax.Array:
+    frequencies = rope_frequencies(config, layer)
+    widths = [layer.heads * layer.head_dim]
+    if layer.owns_kv:
+        widths += [layer.kv_heads * layer.head_dim] * (1 if layer.k_eq_v else 2)
+    ends = [sum(widths[: n + 1]) for n in range(len(widths) - 1)]
+    parts = [
+        part.reshape(*x.shape[:-1], -1, layer.head_dim)
+        for part in jnp.split(xla.matmul(x, weights["qkv"]), ends, axis=-1)
+    ]
+    q = rope(rms_norm(parts[0], weights["q_norm"], config.norm_eps), positions, frequencies)
+    k = v = None
+    if layer.owns_kv:
+        k = rope(rms_norm(parts[1], weights["k_norm"], config.norm_eps), positions, frequencies)
+        v = rms_norm(parts[-1], None, config.norm_eps)
+    out = attend(layer, q, k, v)
+    return xla.matmul(out.reshape(*x.shape[:-1], -1), weights["o"])
+
+
+def gelu(x: jax.Array) -> jax.Array:
+    """GELU in its tanh form, computed in float32 and rounded once."""
+    return jax.nn.gelu(x.astype(jnp.float32), approximate=True).astype(x.dtype)
+
+
+def _mlp(weights: Tree, x: jax.Array) -> jax.Array:
+    gate, up = jnp.split(xla.matmul(x, weights["gate_up"]), 2, axis=-1)
+    return xla.matmul(gelu(gate) * up, weights["down"])
+
+
+def _layer(
+    config: ModelConfig,
+    layer: LayerSpec,
+    weights: Tree,
+    hidden: jax.Array,
+    ple: jax.Array,
+    positions: jax.Array,
+    attend: Attend,
+) -> jax.Array:
+    eps = config.norm_eps
+    out = _attention(config, layer, weights, rms_norm(hidden, weights["input_norm"], eps), positions, attend)
+    hidden = hidden + rms_norm(out, weights["post_attn_norm"], eps)
+    out = _mlp(weights, rms_norm(hidden, weights["pre_ffn_norm"], eps))
+    hidden = hidden + rms_norm(out, weights["post_ffn_norm"], eps)
+    if config.ple_dim:
+        out = gelu(xla.matmul(hidden, weights["ple_gate"])) * ple
+        hidden = hidden + rms_norm(xla.matmul(out, weights["ple_out"]), weights["ple_post_norm"], eps)
+    return hidden * weights["scalar"].astype(hidden.dtype)
+
+
+def run_layers(
+    config: ModelConfig,
+    params: Tree,
+    hidden: jax.Array,
+    ple: jax.Array,
+    positions: jax.Array,
+    attend: Attend,
+    first: int = 0,
+    last: int | None = None,
+) -> jax.Array:
+    """Layers first..last-1 on hidden [..., H], ple [..., L, P], positions [...] -> hidden [..., H]."""
+    for layer in config.layers[first:last]:
+        weights = params["layers"][layer.index]
+        hidden = _layer(config, layer, weights, hidden, ple[..., layer.index, :], positions, attend)
+    return hidden
+
+
+def logits(config: ModelConfig, params: Tree, hidden: jax.Array) -> jax.Array:
+    """Hidden rows [..., H] after the last layer -> softcapped logits [..., V] float32."""
+    normed = rms_norm(hidden, params["norm"], config.norm_eps)
+    out = xla.matmul(normed, params["embed" if config.tied else "lm_head"], jnp.float32)
+    if config.softcap is None:
+        return out
+    return config.softcap * jnp.tanh(out / config.softcap)
+
+
+def _masked_attention(config: ModelConfig, positions: jax.Array, mask: jax.Array | None) -> Attend:
+    """Attention among the rows of the batch itself, keys and values kept for the layers that share them."""
+    distance = positions[:, :, None] - positions[:, None, :]
+    causal = distance >= 0 if mask is None else (distance >= 0) & mask
+    visible = {"full": causal, "sliding": causal & (distance < config.sliding_window)}
+    kept: dict[int, tuple[jax.Array, jax.Array]] = {}
+
+    def attend(layer: LayerSpec, q: jax.Array, k: jax.Array | None, v: jax.Array | None) -> jax.Array:
+        if k is not None and v is not None:
+            kept[layer.index] = (k.swapaxes(1, 2), v.swapaxes(1, 2))
+        return xla.attend(q, *kept[layer.kv_source], visible[layer.kind])
+
+    return attend
+
+
+def forward(
+    config: ModelConfig,
+    params: Tree,
+    tokens: jax.Array,
+    positions: jax.Array,
+    *,
+    dtype: jnp.dtype,
+    mask: jax.Array | None = None,
+) -> jax.Array:
+    """The whole model on whole sequences, without a cache: for training and as the truth of the cached paths.
+
+    Args:
+        params: as models/weights.py lays them out (not fused).
+        tokens: [B, T] int32.
+        positions: [B, T] int32, logical positions; a query sees keys at positions up to its own.
+        dtype: of the activations.
+        mask: [B, T, T] bool, which keys each query may see besides (packed documents, padding).
+
+    Returns:
+        [B, T, V] float32.
+    """
+    fused = fuse(params)
+    hidden, ple = embed(config, fused, tokens, dtype)
+    attend = _masked_attention(config, positions, mask)
+    return logits(config, fused, run_layers(config, fused, hidden, ple, positions, attend))
