@@ -1,0 +1,173 @@
+"""The prompts of Gemma 4's template, from the published file and from the one that acorn brings."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import onechip.models
+from onechip.errors import CheckpointError, RequestError
+from onechip.models.chat_template import ChatTemplate
+
+ACORN = Path(onechip.models.__file__).parent / "acorn"
+SHARED = Path(os.environ.get("ONECHIP_SHARED", Path(__file__).parents[3] / "shared"))
+OFFICIAL = SHARED / "data" / "gemma4_chat_template.jinja"
+
+TOOLS: list[dict[str, Any]] = [
+    {
+        "type": "function",
+        "function": {
+            "name": "get_weather",
+            "description": "Get weather",
+            "parameters": {
+                "type": "object",
+                "properties": {
+                    "city": {"type": "string", "description": "City name"},
+                    "days": {"type": "array", "items": {"type": "integer"}},
+                    "unit": {"type": "string", "enum": ["c", "f"]},
+                },
+                "required": ["city"],
+            },
+        },
+    }
+]
+DECLARATION = (
+    '<|tool>declaration:get_weather{description:<|"|>Get weather<|"|>,parameters:{properties:{'
+    'city:{description:<|"|>City name<|"|>,type:<|"|>STRING<|"|>},'
+    'days:{items:{type:<|"|>INTEGER<|"|>},type:<|"|>ARRAY<|"|>},'
+    'unit:{enum:[<|"|>c<|"|>,<|"|>f<|"|>],type:<|"|>STRING<|"|>}},'
+    'required:[<|"|>city<|"|>],type:<|"|>OBJECT<|"|>}}<tool|>'
+)
+HI = {"role": "user", "content": "Hi"}
+CALL_TEXT = (
+    '<|tool_call>call:get_weather{city:<|"|>Paris<|"|>,days:[1,2],f:true,n:null,o:{b:1.5}}<tool_call|>'
+)
+ARGUMENTS = {"o": {"b": 1.5}, "city": "Paris", "days": [1, 2], "f": True, "n": None}
+RESULT = {"role": "tool", "tool_call_id": "call_1", "content": '{"t":20}'}
+
+
+def call(arguments: Any) -> dict[str, Any]:
+    function = {"name": "get_weather", "arguments": arguments}
+    return {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": "call_1", "type": "function", "function": function}],
+    }
+
+
+@pytest.fixture(params=["official", "acorn"])
+def template(request: pytest.FixtureRequest) -> ChatTemplate:
+    if request.param == "acorn":
+        return ChatTemplate.load(ACORN)
+    if not OFFICIAL.is_file():
+        pytest.skip(f"{OFFICIAL} is not here (set ONECHIP_SHARED)")
+    return ChatTemplate(OFFICIAL.read_text(), {"bos_token": "<bos>"})
+
+
+def test_plain(template: ChatTemplate) -> None:
+    assert template.render([HI]) == "<bos><|turn>user\nHi<turn|>\n<|turn>model\n"
+
+
+def test_system(template: ChatTemplate) -> None:
+    messages = [{"role": "system", "content": "Be brief."}, HI]
+    prompt = "<bos><|turn>system\nBe brief.<turn|>\n<|turn>user\nHi<turn|>\n<|turn>model\n"
+    assert template.render(messages) == prompt
+
+
+def test_thinking_opens_a_system_turn(template: ChatTemplate) -> None:
+    messages = [{"role": "system", "content": "Be brief."}, HI]
+    tail = "<turn|>\n<|turn>user\nHi<turn|>\n<|turn>model\n"
+    start = "<bos><|turn>system\n<|think|>\n"
+    assert template.render(messages, enable_thinking=True) == f"{start}Be brief.{tail}"
+    assert template.render([HI], enable_thinking=True) == f"{start}{tail}"
+
+
+def test_tools(template: ChatTemplate) -> None:
+    head = f"<bos><|turn>system\n{DECLARATION}<turn|>\n"
+    assert template.render([HI], TOOLS) == f"{head}<|turn>user\nHi<turn|>\n<|turn>model\n"
+    assert template.render([HI], []) == template.render([HI])
+
+
+@pytest.mark.parametrize("with_text", [False, True], ids=["object", "JSON text"])
+def test_call_in_history(template: ChatTemplate, with_text: bool) -> None:
+    text = '{"o": {"b": 1.5}, "city": "Paris", "days": [1, 2], "f": true, "n": null}'
+    message = call(text if with_text else ARGUMENTS)
+    prompt = f"<bos><|turn>user\nHi<turn|>\n<|turn>model\n{CALL_TEXT}<|tool_response>"
+    assert template.render([HI, message]) == prompt
+    assert (message["tool_calls"][0]["function"]["arguments"] == text) is with_text  # left as it was
+
+
+def test_result_goes_on_in_the_same_turn(template: ChatTemplate) -> None:
+    answer = '<|tool_response>response:get_weather{value:<|"|>{"t":20}<|"|>}<tool_response|>'
+    prompt = f"<bos><|turn>user\nHi<turn|>\n<|turn>model\n{CALL_TEXT}{answer}"
+    assert template.render([HI, call(ARGUMENTS), RESULT]) == prompt
+
+
+def test_result_with_thinking_opens_the_thought_channel(template: ChatTemplate) -> None:
+    prompt = template.render([HI, call(ARGUMENTS), RESULT], enable_thinking=True)
+    assert prompt.endswith("<tool_response|><|channel>thought\n")
+
+
+def test_earlier_reasoning_is_dropped_from_content(template: ChatTemplate) -> None:
+    answer = {"role": "assistant", "content": "<|channel>thought\nhm\n<channel|>Hello"}
+    prompt = template.render([HI, answer, HI])
+    assert "<|turn>model\nHello<turn|>\n" in prompt
+
+
+def test_content_in_parts(template: ChatTemplate) -> None:
+    parts = [{"type": "text", "text": "H"}, {"type": "text", "text": "i"}]
+    assert template.render([{"role": "user", "content": parts}]) == template.render([HI])
+
+
+def test_arguments_that_are_no_object_are_refused_by_name() -> None:
+    template = ChatTemplate.load(ACORN)
+    field = r"messages\[1\]\.tool_calls\[0\]\.function\.arguments"
+    for arguments, word in (("{", "is not JSON"), ("[1]", "must be a JSON object")):
+        with pytest.raises(RequestError, match=f"{field} {word}"):
+            template.render([HI, call(arguments)])
+
+
+def test_what_the_template_raises_is_a_request_error() -> None:
+    template = ChatTemplate("{{ raise_exception('no such role') }}", {})
+    with pytest.raises(RequestError, match="no such role"):
+        template.render([HI])
+    with pytest.raises(RequestError, match="refused the messages"):
+        ChatTemplate("{{ messages[0].content + 1 }}", {}).render([HI])
+
+
+def test_the_environment_is_that_of_transformers() -> None:
+    source = (
+        "{% for m in messages %}{% if loop.index > 1 %}{% break %}{% endif %}\n"
+        "  {{ m | tojson }}\n"
+        "{% endfor %}"
+    )
+    rendered = ChatTemplate(source, {}).render([{"content": "<é'>"}, HI])
+    assert rendered == """  {"content": "<é'>"}\n"""
+    assert len(ChatTemplate("{{ strftime_now('%Y') }}", {}).render([])) == 4
+
+
+def test_a_template_can_not_reach_the_machine() -> None:
+    template = ChatTemplate("{{ messages.__class__.__mro__ }}{{ messages.append(1) }}", {})
+    with pytest.raises(RequestError):
+        template.render([HI])
+
+
+def test_where_the_template_is_found(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"no tokenizer_config\.json"):
+        ChatTemplate.load(tmp_path)
+    config = tmp_path / "tokenizer_config.json"
+    config.write_text('{"bos_token": {"content": "<b>"}}')
+    with pytest.raises(CheckpointError, match="no chat template"):
+        ChatTemplate.load(tmp_path)
+    config.write_text('{"bos_token": {"content": "<b>"}, "chat_template": "{{ bos_token }}one"}')
+    assert ChatTemplate.load(tmp_path).render([]) == "<b>one"
+    config.write_text('{"chat_template": [{"name": "default", "template": "two"}]}')
+    assert ChatTemplate.load(tmp_path).render([]) == "two"
+    (tmp_path / "chat_template.jinja").write_text("three")
+    assert ChatTemplate.load(tmp_path).render([]) == "three"
+    (tmp_path / "chat_template.jinja").write_text("{% if %}")
+    with pytest.raises(CheckpointError, match="error in line 1"):
+        ChatTemplate.load(tmp_path)
