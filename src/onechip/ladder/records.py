@@ -41,11 +41,14 @@ class Cell(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         arm: name of the arm.
         job: start, one, sweep, acc.
-        variant: what is run inside the job: "cold"/"warm" (start), "alone"/"four" (one), "512/128" (sweep: input/output
-            tokens as run), the question set (acc).
+        variant: what is run inside the job: "cold"/"warm" (start), "alone"/"four" (one), "512/128" (sweep:
+            input/output tokens as run), the question set (acc: "acorn-problems", "acorn-calls", "gsm8k",
+            "bfcl").
         level: concurrent requests.
-        repeat: 0-based.
-        definition: hash of everything else that defines the work (prompt set, lengths, limits, scorer version).
+        repeat: 0-based. In acc a cell is one block of questions; blocks of a set differ in `definition`
+            alone.
+        definition: hash of everything else that defines the work (prompt set, lengths, limits, scorer
+            version).
     """
 
     arm: str
@@ -69,14 +72,23 @@ class RequestRecord(msgspec.Struct, forbid_unknown_fields=True):
         prompt_sha256: of the body's prompt or messages, as sent.
         asked_prompt_tokens, asked_output_tokens: the contract; None where the job fixes no length.
         sent_ns: the request's first byte was sent.
-        event_ns, event_tokens: time stamps of content events, and how many tokens each carried (parallel lists).
+        event_ns, event_tokens: time stamps of content events, and how many tokens each carried (parallel
+            lists).
         end_ns: the stream ended.
         prompt_tokens, output_tokens, cached_tokens: the engine's final usage, None where it sent none.
         counted_tokens: our own tokenizer's count of the text; None where the tokenizer is unknown.
         finish: the engine's finish_reason.
-        text: generated text (reasoning and tool calls rendered in `extra`).
+        text: generated text (reasoning and tool calls stand in `extra`).
         error: one sentence if the request failed, None otherwise.
-        extra: job data (question id, parsed answer, tool calls, ...).
+        extra: what only some requests have:
+            tokens_from: how `event_tokens` is known: "usage" (the engine counts in every event), "token ids",
+                "one each" (as many events as tokens), "text" (spread by length: an estimate).
+            count_mismatch: one sentence, where the counts of output tokens contradict each other.
+            reasoning: reasoning text. tool_calls: list of {"name", "arguments"}, arguments as the raw string.
+            question: id of the question (acc) or number of the prompt, 0-based (one).
+            expected: the right answer as a string (acc).
+            answers, scores: scorer name -> answer it read (None: unparsed), scorer name -> bool (acc).
+            correct: the headline scorer's verdict (acc).
     """
 
     index: int
@@ -106,10 +118,11 @@ class CellRecord(msgspec.Struct, forbid_unknown_fields=True):
         timing_version: TIMING_VERSION at the time.
         requests: raw data of each request.
         invalid: reasons, each one sentence; empty means valid.
-        client: the client's own cost (loop_lag_p99_ms, cpu_share, late_sends), to tell who was the bottleneck.
+        client: the client's own cost (loop_lag_p99_ms, cpu_share, late_sends, worst_send_ms), to tell who was
+            the bottleneck.
         measured: figures that come from outside requests: start stretches in seconds (spawn_to_port_s,
-            port_to_healthy_s, healthy_to_token_s, total_s), resident_bytes, canary readings. Missing means not
-            available, never a guess.
+            port_to_healthy_s, healthy_to_token_s, total_s), resident_bytes, canary readings. Missing means
+            not available, never a guess.
     """
 
     cell: Cell

@@ -1,0 +1,156 @@
+"""What ran, on what, from what: the options of a ladder and the facts of its machine in, manifest.json out.
+
+With the journal it is all that a report is made from. It is written atomically.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psutil
+
+import onechip
+from onechip.errors import LadderError
+from onechip.ladder.plan import Plan
+from onechip.ladder.records import TIMING_VERSION
+
+NAME = "manifest.json"
+
+
+class ArmManifest(msgspec.Struct, forbid_unknown_fields=True):
+    """One arm as it was run.
+
+    Attributes:
+        version: what the engine says of itself.
+        command, environment: exact command line of the newest start, and the variables that the ladder set
+            for it.
+        checkpoint: file name -> SHA-256.
+        probe: what the engine can do (probe.Features as a dict).
+        notes: what happened to it, one sentence each (did not start, restarted, memory did not come back).
+    """
+
+    name: str
+    version: str = "not available"
+    command: list[str] = []
+    environment: dict[str, str] = {}
+    checkpoint: dict[str, str] = {}
+    probe: dict[str, Any] = {}
+    notes: list[str] = []
+
+
+class Manifest(msgspec.Struct, forbid_unknown_fields=True):
+    """The whole ladder.
+
+    Attributes:
+        started_at: wall clock, ISO 8601 UTC. resumed_at: the same for each resume. finished_at: None while it
+            is not.
+        shapes: the sweep's shapes as run, decided by the first arm that started; empty before that.
+        prompts: prompt set -> SHA-256 over all its prompts, in order.
+        data: question set -> {"sha256", "questions", "source"}.
+        scorers: scorer -> version.
+        notes: what a reader must know (--quick, scaled shapes), one sentence each.
+    """
+
+    plan: Plan
+    started_at: str
+    onechip: dict[str, str] = {}
+    machine: dict[str, str] = {}
+    timing_version: int = TIMING_VERSION
+    resumed_at: list[str] = []
+    finished_at: str | None = None
+    arms: list[ArmManifest] = []
+    shapes: list[tuple[int, int]] = []
+    prompts: dict[str, str] = {}
+    data: dict[str, dict[str, Any]] = {}
+    scorers: dict[str, int] = {}
+    notes: list[str] = []
+
+    def arm(self, name: str) -> ArmManifest:
+        """The entry of an arm; made on first use."""
+        for entry in self.arms:
+            if entry.name == name:
+                return entry
+        self.arms.append(ArmManifest(name))
+        return self.arms[-1]
+
+
+def save(manifest: Manifest, folder: Path) -> None:
+    """Writes manifest.json so that a kill leaves either the old or the new one."""
+    target = folder / NAME
+    fresh = target.with_suffix(".json.new")
+    with fresh.open("wb") as file:
+        file.write(msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(target)
+
+
+def load(folder: Path) -> Manifest:
+    """Reads manifest.json.
+
+    Raises:
+        LadderError: there is none, or it was not written by this version.
+    """
+    path = folder / NAME
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Manifest)
+    except FileNotFoundError:
+        raise LadderError(f"{folder} is not a results folder: it holds no {NAME}.") from None
+    except msgspec.DecodeError as error:
+        raise LadderError(f"{path} cannot be read by onechip {onechip.__version__}: {error}.") from None
+
+
+def ourselves() -> dict[str, str]:
+    """Version of this package, and its commit where it runs from a git tree."""
+    facts = {"version": onechip.__version__, "python": platform.python_version()}
+    try:
+        where = Path(__file__).parent
+        git = ["git", "-C", str(where), "rev-parse", "HEAD"]
+        facts["commit"] = subprocess.run(
+            git, capture_output=True, text=True, check=True, timeout=10
+        ).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        facts["commit"] = "not available"
+    return facts
+
+
+def machine() -> dict[str, str]:
+    """Chip, driver, memory, kernel; "not available" where the system does not say."""
+    memory = psutil.virtual_memory()
+    return {
+        "host": platform.node(),
+        "system": f"{platform.system()} {platform.release()}",
+        "cpu": _cpu_name(),
+        "cores": str(psutil.cpu_count()),
+        "memory_gib": f"{memory.total / 2**30:.1f}",
+        "load_at_start": f"{psutil.getloadavg()[0]:.2f}",
+        "python": sys.version.split()[0],
+        "gpu": _nvidia("name"),
+        "gpu_driver": _nvidia("driver_version"),
+    }
+
+
+def _cpu_name() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or "not available"
+
+
+def _nvidia(field: str) -> str:
+    """One field of `nvidia-smi`, cards separated by commas."""
+    query = ["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader"]
+    try:
+        found = subprocess.run(query, capture_output=True, text=True, check=True, timeout=20).stdout
+    except (OSError, subprocess.SubprocessError):
+        return "not available"
+    return ", ".join(found.strip().splitlines()) or "not available"

@@ -1,0 +1,128 @@
+"""What a ladder is asked to do: the options of the command line in, one frozen plan out.
+
+It is saved in the manifest, and `resume` reads it from there.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from onechip.errors import UsageError
+from onechip.ladder.records import Arm, JobName
+
+JOBS: tuple[JobName, ...] = ("start", "one", "sweep", "acc")
+ACC_SETS = ("acorn", "gsm8k", "bfcl")
+LEVELS = (1, 2, 4, 8, 16, 32, 64)
+SHAPES = ((512, 128), (128, 512))
+REPEATS = 6
+"""Of a sweep cell: five repeats could never reach p < 0.05."""
+
+
+class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Deadlines in seconds.
+
+    Attributes:
+        stall_s: no byte for this long fails a request.
+        request_s, cell_s, job_s, ladder_s: the whole of each. A job's remaining cells are then recorded as
+            invalid; a ladder past its own stops and can be resumed.
+        start_s: from spawning an engine to its first token.
+    """
+
+    stall_s: float = 120.0
+    request_s: float = 900.0
+    cell_s: float = 1800.0
+    job_s: float = 6 * 3600.0
+    ladder_s: float = 48 * 3600.0
+    start_s: float = 1800.0
+
+
+class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Everything that decides what is asked of the engines.
+
+    Attributes:
+        levels, shapes: of the sweep; a shape is (input tokens, output tokens).
+        repeats: of each sweep cell.
+        waves: requests in a sweep cell, in multiples of its level. Two is the least that gives the
+            full-window figure slots that were refilled while the others decoded; with three the middle wave
+            has neither ramp nor tail.
+        least_requests: of a sweep cell, so that a low level has more than one request.
+        one_repeats, one_tokens: repeats and output tokens of job `one`.
+        acc: question sets; acc_limit: only the first so many questions of each; acc_level: requests at once.
+        acc_block: questions in one cell of `acc`, the most that a kill can lose.
+        acc_tokens: output limit per question of the acorn sets (the others state their own).
+        seed: of all prompts.
+    """
+
+    model: str
+    arms: tuple[Arm, ...]
+    jobs: tuple[JobName, ...] = JOBS
+    quick: bool = False
+    levels: tuple[int, ...] = LEVELS
+    shapes: tuple[tuple[int, int], ...] = SHAPES
+    repeats: int = REPEATS
+    waves: int = 3
+    least_requests: int = 6
+    one_repeats: int = 3
+    one_tokens: int = 256
+    acc: tuple[str, ...] = ("acorn",)
+    acc_limit: int | None = None
+    acc_level: int = 1
+    acc_block: int = 20
+    acc_tokens: int = 160
+    data: str | None = None
+    seed: int = 1
+    limits: Limits = Limits()
+
+
+QUICK = {
+    "levels": (1, 8, 64),
+    "shapes": ((128, 32), (32, 128)),
+    "repeats": 2,
+    "waves": 2,
+    "least_requests": 4,
+    "one_tokens": 128,
+    "acc_limit": 60,
+}
+"""What --quick changes, where the command line does not say otherwise."""
+
+
+def quick_notes(plan: Plan) -> list[str]:
+    """What was cut short and what that costs, for the report; empty for a whole ladder."""
+    if not plan.quick:
+        return []
+    levels = ", ".join(map(str, plan.levels))
+    shapes = " and ".join(f"{i}/{o}" for i, o in plan.shapes)
+    notes = [
+        f"--quick: the sweep ran levels {levels} and shapes {shapes} with {plan.waves} waves of requests and"
+        f" {plan.repeats} repeats a cell. A whole ladder runs levels 1 to 64, shapes 512/128 and 128/512, three"
+        f" waves and {REPEATS} repeats; with fewer than {REPEATS} no difference can be called significant.",
+        f"--quick: job `one` wrote {plan.one_tokens} tokens a prompt instead of 256.",
+    ]
+    if plan.acc_limit is not None:
+        notes.append(f"--quick: job `acc` asked only the first {plan.acc_limit} questions of each set.")
+    return notes
+
+
+def check(plan: Plan) -> Plan:
+    """The plan itself.
+
+    Raises:
+        UsageError: a value cannot be run.
+    """
+    if any(level < 1 for level in plan.levels) or not plan.levels:
+        raise UsageError(
+            f"--levels {list(plan.levels)}: each level is a number of requests at once, 1 or more."
+        )
+    if any(i < 8 or o < 2 for i, o in plan.shapes) or not plan.shapes:
+        raise UsageError(f"--shapes {list(plan.shapes)}: a shape is IN/OUT, 8 or more in and 2 or more out.")
+    if plan.repeats < 1:
+        raise UsageError(f"--repeats {plan.repeats}: at least 1 is needed.")
+    for job in plan.jobs:
+        if job not in JOBS:
+            raise UsageError(f"--jobs {job}: there is no such job; the jobs are {', '.join(JOBS)}.")
+    for name in plan.acc:
+        if name not in ACC_SETS:
+            raise UsageError(
+                f"--acc {name}: there is no such question set; the sets are {', '.join(ACC_SETS)}."
+            )
+    return plan
