@@ -1,0 +1,129 @@
+"""ModelConfig in; out comes every tensor of the text model: name in a checkpoint, place in Params, shape.
+
+Loading, writing, quantising and inventing checkpoints all walk this one list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from onechip.models.config import LayerSpec, ModelConfig
+
+Params = dict[str, Any]
+"""The weights as a pytree of arrays; a linear weight W [out, in] is an array or an `Int4`.
+
+::
+
+    embed [V, H]   norm [H]   lm_head W [V, H] if not tied
+    ple_embed [Vp, L*P]   ple_proj W [L*P, H]   ple_norm [P]     if ple_dim; L-major blocks of P
+    layers: a list, one dict a layer:
+      input_norm, post_attn_norm, pre_ffn_norm, post_ffn_norm [H]   scalar []
+      q W [heads*hd, H]   o W [H, heads*hd]   q_norm [hd]
+      k, v W [kv_heads*hd, H]   k_norm [hd]      if the layer owns its K and V; no v if k_eq_v
+      gate, up W [F, H]   down W [H, F]
+      ple_gate W [P, H]   ple_out W [H, P]   ple_post_norm [H]      if ple_dim
+"""
+
+Path = tuple[str | int, ...]
+"""Keys into Params, from the root."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """One tensor of the text model.
+
+    Attributes:
+        name: in a checkpoint, after the prefix.
+        path: keys into Params, from the root.
+        shape: in the checkpoint.
+        linear: a linear weight [out, in] of a layer or of the whole model, which int4 may replace.
+    """
+
+    name: str
+    path: Path
+    shape: tuple[int, ...]
+    linear: bool = False
+
+    @property
+    def module(self) -> str:
+        """The module that holds the tensor, as the `ignore` list of a quantised checkpoint names it."""
+        return self.name.removesuffix(".weight")
+
+
+def expected_tensors(config: ModelConfig) -> list[TensorSpec]:
+    """Every tensor that a checkpoint of this model must have, in the order of the forward pass."""
+    specs = [TensorSpec("embed_tokens.weight", ("embed",), (config.vocab, config.hidden))]
+    if config.ple_dim:
+        width = len(config.layers) * config.ple_dim
+        specs += [
+            TensorSpec("embed_tokens_per_layer.weight", ("ple_embed",), (config.ple_vocab, width)),
+            TensorSpec(
+                "per_layer_model_projection.weight", ("ple_proj",), (width, config.hidden), linear=True
+            ),
+            TensorSpec("per_layer_projection_norm.weight", ("ple_norm",), (config.ple_dim,)),
+        ]
+    for layer in config.layers:
+        specs += _layer_tensors(config, layer)
+    specs.append(TensorSpec("norm.weight", ("norm",), (config.hidden,)))
+    if not config.tied:
+        specs.append(TensorSpec("lm_head.weight", ("lm_head",), (config.vocab, config.hidden), linear=True))
+    return specs
+
+
+def _layer_tensors(config: ModelConfig, layer: LayerSpec) -> Iterator[TensorSpec]:
+    hidden, head_dim, ple = config.hidden, layer.head_dim, config.ple_dim
+
+    def tensor(key: str, module: str, *shape: int) -> TensorSpec:
+        name = f"layers.{layer.index}.{module}.weight"
+        return TensorSpec(name, ("layers", layer.index, key), shape, linear=len(shape) == 2)
+
+    yield tensor("input_norm", "input_layernorm", hidden)
+    yield tensor("q", "self_attn.q_proj", layer.heads * head_dim, hidden)
+    yield tensor("q_norm", "self_attn.q_norm", head_dim)
+    if layer.owns_kv:
+        yield tensor("k", "self_attn.k_proj", layer.kv_heads * head_dim, hidden)
+        yield tensor("k_norm", "self_attn.k_norm", head_dim)
+        if not layer.k_eq_v:
+            yield tensor("v", "self_attn.v_proj", layer.kv_heads * head_dim, hidden)
+    yield tensor("o", "self_attn.o_proj", hidden, layer.heads * head_dim)
+    yield tensor("post_attn_norm", "post_attention_layernorm", hidden)
+    yield tensor("pre_ffn_norm", "pre_feedforward_layernorm", hidden)
+    yield tensor("gate", "mlp.gate_proj", layer.intermediate, hidden)
+    yield tensor("up", "mlp.up_proj", layer.intermediate, hidden)
+    yield tensor("down", "mlp.down_proj", hidden, layer.intermediate)
+    yield tensor("post_ffn_norm", "post_feedforward_layernorm", hidden)
+    if ple:
+        yield tensor("ple_gate", "per_layer_input_gate", ple, hidden)
+        yield tensor("ple_out", "per_layer_projection", hidden, ple)
+        yield tensor("ple_post_norm", "post_per_layer_input_norm", hidden)
+    yield TensorSpec(f"layers.{layer.index}.layer_scalar", ("layers", layer.index, "scalar"), (1,))
+
+
+def dead_modules(config: ModelConfig) -> set[str]:
+    """Modules that some exports carry and nothing reads: K and V of the layers that share another's cache."""
+    return {
+        f"layers.{layer.index}.self_attn.{module}"
+        for layer in config.layers
+        if not layer.owns_kv
+        for module in ("k_proj", "v_proj", "k_norm")
+    }
+
+
+def empty_params(config: ModelConfig) -> Params:
+    """Params without a tensor in it: what `put` fills."""
+    return {"layers": [{} for _ in config.layers]}
+
+
+def get(params: Params, path: Path) -> Any:
+    """The leaf at `path`. Raises KeyError if there is none."""
+    node: Any = params
+    for key in path:
+        node = node[key]
+    return node
+
+
+def put(params: Params, path: Path, value: Any) -> None:
+    """Set the leaf at `path`; its parents exist."""
+    get(params, path[:-1])[path[-1]] = value

@@ -1,0 +1,271 @@
+"""A checkpoint folder in, Params out: NumPy arrays mapped from the files; and Params to a checkpoint folder.
+
+Read are safetensors in bf16, f16 or f32, and compressed-tensors W4A16. Every tensor is checked by name,
+shape and dtype before the first is used.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from onechip.errors import CheckpointError
+from onechip.kernels.api import GROUP, Int4
+from onechip.models.config import ModelConfig, parse_config, read_json
+from onechip.models.layout import Params, TensorSpec, dead_modules, empty_params, expected_tensors, get, put
+from onechip.models.quant import quantize_int4
+from onechip.models.scheme import W4A16, config_entry, read_scheme
+from onechip.models.tensorfile import TensorFile, TensorInfo, dtype_name, write_tensors
+
+__all__ = ["Params", "load_weights", "quantize_params", "save_checkpoint"]
+
+Array = NDArray[Any]
+Progress = Callable[[str, int, int], None]
+
+_NESTED_PREFIX = "model.language_model."
+_FLAT_PREFIX = "model."
+_SIBLINGS = ("vision_tower", "vision_embedder", "embed_vision", "audio_tower", "embed_audio")
+_DENSE_DTYPES = ("BF16", "F16", "F32")
+_INDEX = "model.safetensors.index.json"
+
+
+def load_weights(folder: Path, config: ModelConfig, *, progress: Progress | None = None) -> Params:
+    """The weights in `folder`, as views of its mapped files; nothing is read from the disk before it is used.
+
+    Tensors of the vision and audio parts, K and V of layers that share another's cache, and the head of a
+    tied model are passed over. Every other tensor must be expected, and every expected one be there.
+
+    Args:
+        folder: config.json and *.safetensors, one file or shards with an index.
+        config: of the same folder, from `read_config`.
+        progress: called with (tensor's name, tensors done, tensors in all).
+
+    Raises:
+        CheckpointError: naming the file or tensor that is missing, surplus, damaged, or not of a served kind.
+    """
+    checkpoint = _Checkpoint(folder, config)
+    specs = expected_tensors(config)
+    checkpoint.refuse_surplus(specs)
+    params = empty_params(config)
+    for done, spec in enumerate(specs, 1):
+        leaf = checkpoint.leaf(spec)
+        put(params, spec.path, leaf.reshape(()) if spec.path[-1] == "scalar" else leaf)
+        if progress is not None:
+            progress(spec.name, done, len(specs))
+    return params
+
+
+def quantize_params(params: Params, config: ModelConfig) -> Params:
+    """The linear weights of the layers, and the projection of the per-layer embeddings, in int4; see `quant`.
+
+    Tables, norms and an untied head stay as they are, as in the published W4A16 checkpoints. Raises
+    CheckpointError naming the tensor that has no groups of 32 inputs or a value that is not finite.
+    """
+    quantized = empty_params(config)
+    for spec in expected_tensors(config):
+        leaf = get(params, spec.path)
+        if packable(spec) and not isinstance(leaf, Int4):
+            try:
+                leaf = host_int4(*quantize_int4(np.asarray(leaf)))
+            except ValueError as error:
+                raise CheckpointError(f"{spec.name} cannot be quantised to int4: {error}.") from None
+        put(quantized, spec.path, leaf)
+    return quantized
+
+
+def save_checkpoint(folder: Path, config_json: Mapping[str, Any], params: Params) -> None:
+    """Write config.json and model.safetensors with the published names.
+
+    `config_json` is the raw config; its quantization_config is set here, from the int4 weights in `params`.
+    Raises CheckpointError if the folder cannot be written.
+    """
+    config = parse_config(config_json)
+    prefix = _NESTED_PREFIX if "text_config" in config_json else _FLAT_PREFIX
+    stored: dict[str, Array] = {}
+    dense: list[str] = []
+    quantized = False
+    for spec in expected_tensors(config):
+        leaf = get(params, spec.path)
+        name = full_name(prefix, spec.name)
+        if isinstance(leaf, Int4):
+            quantized = True
+            stored |= _stored_int4(name.removesuffix(".weight"), leaf)
+        else:
+            stored[name] = np.asarray(leaf).reshape(spec.shape)
+            if spec.linear:
+                dense.append(name.removesuffix(".weight"))
+    raw = {key: value for key, value in config_json.items() if key != "quantization_config"}
+    if quantized:
+        raw["quantization_config"] = config_entry(sorted(dense))
+    infos = {name: TensorInfo(dtype_name(array.dtype), array.shape) for name, array in stored.items()}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "config.json").write_text(json.dumps(raw, indent=2) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise CheckpointError(f"{folder} cannot be written: {error.strerror or error}.") from None
+    write_tensors(folder / "model.safetensors", infos, stored.values())
+
+
+def packable(spec: TensorSpec) -> bool:
+    """Whether the published W4A16 checkpoints have this tensor in int4: all linears but an untied head."""
+    return spec.linear and spec.path != ("lm_head",)
+
+
+def full_name(prefix: str, name: str) -> str:
+    """A tensor's or module's name in the file; the head stands outside the text model's prefix."""
+    return name if name.startswith("lm_head") else prefix + name
+
+
+def host_int4(packed: Array, scale: Array) -> Int4:
+    """Int4 over NumPy arrays, before they are moved to a device (the class is declared for device arrays)."""
+    return Int4(cast(jax.Array, packed), cast(jax.Array, scale))
+
+
+def int4_infos(shape: tuple[int, ...]) -> dict[str, TensorInfo]:
+    """Suffix -> dtype and shape of what stands for a weight [out, in] in a pack-quantized checkpoint."""
+    rows, columns = shape
+    return {
+        "weight_packed": TensorInfo("I32", (rows, columns // 8)),
+        "weight_scale": TensorInfo("BF16", (rows, columns // GROUP)),
+        "weight_shape": TensorInfo("I64", (2,)),
+    }
+
+
+def _stored_int4(module: str, weight: Int4) -> dict[str, Array]:
+    return {
+        f"{module}.weight_packed": np.asarray(weight.packed),
+        f"{module}.weight_scale": np.asarray(weight.scale),
+        f"{module}.weight_shape": np.array(weight.shape, dtype=np.int64),
+    }
+
+
+class _Checkpoint:
+    """The tensors of a folder by name, whichever file they are in, and the scheme that its config states."""
+
+    def __init__(self, folder: Path, config: ModelConfig) -> None:
+        self._folder = folder
+        self._config = config
+        self._scheme: W4A16 | None = read_scheme(read_json(folder / "config.json"))
+        self._files = {name: file for file in open_files(folder) for name in file.tensors}
+        nested = any(name.startswith(_NESTED_PREFIX) for name in self._files)
+        self._prefix = _NESTED_PREFIX if nested else _FLAT_PREFIX
+
+    def _packed(self, spec: TensorSpec) -> bool:
+        return spec.linear and self._scheme is not None and self._scheme.covers(self._name(spec.module))
+
+    def _name(self, name: str) -> str:
+        return full_name(self._prefix, name)
+
+    def leaf(self, spec: TensorSpec) -> Any:
+        """The tensor's array or Int4, checked."""
+        if not self._packed(spec):
+            return self._array(self._name(spec.name), spec.shape, _DENSE_DTYPES)
+        module = self._name(spec.module)
+        if spec.shape[1] % GROUP:
+            raise CheckpointError(f"{module} has {spec.shape[1]} inputs: int4 needs groups of {GROUP}.")
+        packed, scale, shape = int4_infos(spec.shape).values()
+        words = self._array(f"{module}.weight_packed", packed.shape, ("I32",))
+        scales = self._array(f"{module}.weight_scale", scale.shape, ("BF16", "F16"))
+        stated = self._array(f"{module}.weight_shape", shape.shape, ("I64", "I32"))
+        if tuple(stated.tolist()) != spec.shape:
+            raise CheckpointError(
+                f"{module}.weight_shape says {stated.tolist()}: config.json makes it {list(spec.shape)}."
+            )
+        return host_int4(words, scales)
+
+    def _array(self, name: str, shape: tuple[int, ...], dtypes: tuple[str, ...]) -> Array:
+        file = self._files.get(name)
+        if file is None:
+            raise CheckpointError(self._absence(name))
+        info = file.tensors[name]
+        if info.shape != shape:
+            raise CheckpointError(
+                f"{name} in {file.path} has shape {list(info.shape)}: config.json makes it {list(shape)}, "
+                "so one of the two files belongs to another model."
+            )
+        if info.dtype not in dtypes:
+            raise CheckpointError(
+                f"{name} in {file.path} has dtype {info.dtype}: onechip reads {', '.join(dtypes)} here."
+            )
+        return file.read(name)
+
+    def _absence(self, name: str) -> str:
+        module, _, kind = name.rpartition(".")
+        if kind == "weight" and f"{module}.weight_packed" in self._files:
+            reason = (
+                "quantization_config lists it in `ignore`"
+                if self._scheme
+                else "config.json has no quantization_config"
+            )
+            return (
+                f"{module} is packed int4 in {self._folder}, but {reason}: the files do not belong together."
+            )
+        if kind == "weight_packed" and f"{module}.weight" in self._files:
+            return (
+                f"{module} is dense in {self._folder}, but quantization_config covers it: "
+                "add it to quantization_config.ignore in config.json."
+            )
+        return (
+            f"{name} is missing in {self._folder}: fetch it again, or check that config.json belongs to it."
+        )
+
+    def refuse_surplus(self, specs: list[TensorSpec]) -> None:
+        """Raise CheckpointError on a tensor that no part of a Gemma 4 checkpoint accounts for."""
+        known = set(self._known(specs))
+        modules = {self._name(module) for module in dead_modules(self._config)}
+        if self._config.tied:
+            modules.add("lm_head")
+        parts = tuple(f"{_FLAT_PREFIX}{sibling}." for sibling in _SIBLINGS)
+        for name, file in self._files.items():
+            if name not in known and name.rpartition(".")[0] not in modules and not name.startswith(parts):
+                raise CheckpointError(
+                    f"{name} in {file.path} is not a tensor of this model as config.json describes it "
+                    f"(model_type {self._config.model_type}, {len(self._config.layers)} layers)."
+                )
+
+    def _known(self, specs: list[TensorSpec]) -> Iterator[str]:
+        for spec in specs:
+            yield self._name(spec.name)
+            if spec.linear:
+                yield from (
+                    f"{self._name(spec.module)}.{suffix}"
+                    for suffix in ("weight_packed", "weight_scale", "weight_shape")
+                )
+
+
+def open_files(folder: Path) -> list[TensorFile]:
+    """The safetensors files of a checkpoint folder: those of its index, else the only one that there is."""
+    if not folder.is_dir():
+        raise CheckpointError(f"{folder} is not a folder: give the folder that holds config.json.")
+    if (folder / _INDEX).exists():
+        return _open_shards(folder)
+    found = sorted(folder.glob("*.safetensors"))
+    if len(found) == 1:
+        return [TensorFile(found[0])]
+    if found:
+        raise CheckpointError(
+            f"{folder} has {len(found)} .safetensors files and no {_INDEX}: fetch the index."
+        )
+    raise CheckpointError(
+        f"{folder} has no .safetensors file: that is the only format of weights served so far."
+    )
+
+
+def _open_shards(folder: Path) -> list[TensorFile]:
+    index = folder / _INDEX
+    table = read_json(index).get("weight_map")
+    if not isinstance(table, dict) or not all(
+        isinstance(v, str) and Path(v).name == v for v in table.values()
+    ):
+        raise CheckpointError(f"{index} has no weight_map of tensor names to file names: fetch it again.")
+    files = {name: TensorFile(folder / name) for name in sorted(set(table.values()))}
+    for tensor, name in table.items():
+        if tensor not in files[name].tensors:
+            raise CheckpointError(f"{tensor} is missing in {folder / name}, where {index.name} puts it.")
+    return list(files.values())
