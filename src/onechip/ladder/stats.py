@@ -101,6 +101,18 @@ class Ratio(msgspec.Struct, frozen=True):
         """A difference is established (before any correction for many comparisons)."""
         return self.enough and self.agree and _side(self.interval) != 0
 
+    def inverse(self) -> Ratio:
+        """The same comparison as b over a."""
+        return Ratio(
+            n_a=self.n_b,
+            n_b=self.n_a,
+            ratio=1 / self.ratio,
+            median_ratio=1 / self.median_ratio,
+            interval=_inverse(self.interval),
+            bootstrap=_inverse(self.bootstrap),
+            p=self.p,
+        )
+
 
 class Paired(msgspec.Struct, frozen=True):
     """Two arms over the same questions: a 2x2 table and what follows from it.
@@ -139,6 +151,17 @@ class Paired(msgspec.Struct, frozen=True):
     @property
     def score_b(self) -> float:
         return (self.both + self.only_b) / self.n
+
+    def inverse(self) -> Paired:
+        """The same comparison as b against a."""
+        return msgspec.structs.replace(
+            self,
+            only_a=self.only_b,
+            only_b=self.only_a,
+            difference=-self.difference,
+            interval=Interval(-self.interval.high, -self.interval.low),
+            adjusted=Interval(-self.adjusted.high, -self.adjusted.low),
+        )
 
 
 def describe(values: Sequence[float]) -> Spread:
@@ -305,11 +328,6 @@ def welch(a: Sequence[float], b: Sequence[float]) -> tuple[Interval, float]:
     return Interval(math.exp(float(bounds.low)), math.exp(float(bounds.high))), float(test.pvalue)
 
 
-def geometric_mean(values: Sequence[float]) -> float:
-    """Geometric mean of positive numbers."""
-    return float(stats.gmean(_positive(values)))
-
-
 def _positive(values: Sequence[float]) -> Array:
     x = np.asarray(values, dtype=np.float64)
     if x.size == 0 or not bool(np.all(np.isfinite(x) & (x > 0))):
@@ -327,6 +345,10 @@ def _bootstrap_median(*samples: Array) -> Interval:
 def _percentiles(draws: Array) -> Interval:
     low, high = np.percentile(draws, [100 * ALPHA / 2, 100 * (1 - ALPHA / 2)])
     return Interval(float(low), float(high))
+
+
+def _inverse(interval: Interval | None) -> Interval | None:
+    return None if interval is None else Interval(1 / interval.high, 1 / interval.low)
 
 
 def _side(interval: Interval | None) -> int:

@@ -1,0 +1,134 @@
+"""The rows of the medal table: records, measures and scores in, one row per task out, without verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from onechip.ladder import figures
+from onechip.ladder.answers import Score
+from onechip.ladder.figures import KINDS, Measure, Place, Places
+from onechip.ladder.medals import Entry, Row
+from onechip.ladder.records import CellRecord
+
+ONE = (
+    ("end_to_end_tok_s", "One request, end to end"),
+    ("decode_tok_s", "One request, decode"),
+    ("ttft_ms", "One request, first token"),
+)
+MEMORY = (("resident_bytes", "Resident memory"), ("device_bytes", "Device memory"))
+
+
+class Task(NamedTuple):
+    """A row of speed or memory before it is filled."""
+
+    place: Place
+    figure: str
+    label: str
+
+
+def table(
+    arms: Sequence[str], records: Sequence[CellRecord], measures: Iterable[Measure], scores: Iterable[Score]
+) -> list[Row]:
+    """Every row for which some arm has a figure, or an invalid cell.
+
+    Args:
+        arms: columns, in order.
+        records: all of the ladder's, invalid ones included.
+        measures, scores: of the valid ones.
+    """
+    places = dict.fromkeys(Place(r.cell.job, r.cell.variant, r.cell.level) for r in records)
+    remarks = _remarks(records)
+    speed = [_speed_row(task, arms, measures, remarks) for task in _tasks(list(places))]
+    accuracy = _accuracy_rows(arms, places, scores, remarks)
+    rows = [*speed, *accuracy, *_text_rows(arms, figures.places(records))]
+    memory = [row for row in rows if row.unit == "bytes"]
+    return [row for row in [*(row for row in rows if row.unit != "bytes"), *memory] if _shown(row)]
+
+
+def _tasks(places: Sequence[Place]) -> Iterator[Task]:
+    """Speed and memory, in the order in which a reader asks."""
+    start = [place for variant in ("cold", "warm") for place in places if place[:2] == ("start", variant)]
+    for place in start:
+        yield Task(place, "total_s", f"Start, {place.variant} cache")
+    for place in places:
+        if place.job == "one" and place.variant == "alone":
+            for figure, label in ONE:
+                yield Task(place, figure, label)
+    for place in places:
+        if place.job == "one" and place.variant != "alone":
+            yield Task(place, "whole_batch_tok_s", f"{place.variant.capitalize()} at once")
+    yield from _sweep_tasks([place for place in places if place.job == "sweep"])
+    for figure, label in MEMORY:
+        for place in start[-1:]:
+            yield Task(place, figure, label)
+
+
+def _sweep_tasks(places: Sequence[Place]) -> Iterator[Task]:
+    """The lowest and the highest level of each shape."""
+    for variant in dict.fromkeys(place.variant for place in places):
+        levels = sorted(place.level for place in places if place.variant == variant)
+        for level in dict.fromkeys((levels[0], levels[-1])):
+            label = f"{level} request{'s' if level > 1 else ''}, {variant} tokens"
+            yield Task(Place("sweep", variant, level), "whole_batch_tok_s", label)
+
+
+Remarks = dict[tuple[str, Place], str]
+
+
+def _remarks(records: Iterable[CellRecord]) -> Remarks:
+    """Why an arm may have no figure at a place: all of its cells are invalid, or they do not give it."""
+    remarks: Remarks = {}
+    for record in records:
+        key = (record.cell.arm, Place(record.cell.job, record.cell.variant, record.cell.level))
+        if not record.invalid:
+            remarks[key] = "not available"
+        else:
+            remarks.setdefault(key, "invalid")
+    return remarks
+
+
+def _speed_row(task: Task, arms: Sequence[str], measures: Iterable[Measure], remarks: Remarks) -> Row:
+    found = {m.arm: m for m in measures if m.place == task.place and m.figure == task.figure}
+    entries = []
+    for arm in arms:
+        if arm in found:
+            spread = found[arm].spread
+            remark = "UNSTABLE" if spread.unstable else ""
+            entries.append(Entry(arm, found[arm].headline, spread.n, remark))
+        else:
+            entries.append(Entry(arm, None, 0, remarks.get((arm, task.place), "not run")))
+    kind = KINDS[task.figure]
+    return Row(task.place, task.figure, task.label, kind.unit, kind.better, "speed", tuple(entries))
+
+
+def _accuracy_rows(
+    arms: Sequence[str], places: Iterable[Place], scores: Iterable[Score], remarks: Remarks
+) -> Iterator[Row]:
+    for place in places:
+        if place.job == "acc":
+            found = {score.arm: score for score in scores if score.variant == place.variant}
+            entries = tuple(
+                Entry(arm, found[arm].score, found[arm].n)
+                if arm in found
+                else Entry(arm, None, 0, remarks.get((arm, place), "not run"))
+                for arm in arms
+            )
+            yield Row(place, "score", f"Accuracy, {place.variant}", "%", "higher", "accuracy", entries)
+
+
+def _text_rows(arms: Sequence[str], places: Places) -> Iterator[Row]:
+    """How many prompts of job `one` get the same text in every repeat."""
+    alone = {arm: (place, found) for (arm, place), found in places.items() if place.variant == "alone"}
+    if not alone:
+        return
+    entries = []
+    for arm in arms:
+        same = figures.same_texts(alone[arm][1]) if arm in alone else None
+        entries.append(Entry(arm, None, 0, "not available") if same is None else Entry(arm, *same))
+    place = next(iter(alone.values()))[0]
+    yield Row(place, "same_texts", "Repeats its own text", "prompts", "higher", "none", tuple(entries))
+
+
+def _shown(row: Row) -> bool:
+    return any(entry.value is not None or entry.remark == "invalid" for entry in row.entries)

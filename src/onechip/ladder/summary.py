@@ -1,0 +1,151 @@
+"""The summary of a ladder: manifest and cell records in, every figure and verdict of its report out.
+
+It is computed from the records alone and holds all that a report shows, so that two reports cannot disagree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+
+import msgspec
+
+from onechip.ladder import answers, figures, medals, rows, stats
+from onechip.ladder.manifest import Manifest
+from onechip.ladder.records import CellRecord
+
+SCHEMA = 1
+
+
+class InvalidCell(msgspec.Struct, frozen=True):
+    """A cell that no figure uses, and why."""
+
+    arm: str
+    place: figures.Place
+    repeat: int
+    reasons: tuple[str, ...]
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """Everything a report shows.
+
+    Attributes:
+        manifest: as written by the run.
+        arms: names in the ladder's order; the first is the reference that accuracy is compared with.
+        timing_versions: of the timing definitions, as found in the cells.
+        first_cell, last_cell: wall clock at the start of each, ISO 8601; empty without cells.
+        cells: how many were measured, invalid ones included.
+        one_block: arms ran one after the other, so drift of the machine between them is in no interval.
+        uneven: places where arms were not given the same work, one sentence each.
+        client_worst: the largest reading of each of the client's own costs.
+        rows: the medal table.
+    """
+
+    manifest: Manifest
+    arms: tuple[str, ...]
+    timing_versions: tuple[int, ...]
+    first_cell: str
+    last_cell: str
+    cells: int
+    one_block: bool
+    uneven: tuple[str, ...]
+    client_worst: dict[str, float]
+    rows: tuple[medals.Row, ...]
+    measures: tuple[figures.Measure, ...]
+    latencies: tuple[figures.Latency, ...]
+    contrasts: tuple[figures.Contrast, ...]
+    scores: tuple[answers.Score, ...]
+    pairs: tuple[answers.Pair, ...]
+    invalid: tuple[InvalidCell, ...]
+    schema: int = SCHEMA
+
+    @property
+    def stand_in(self) -> bool:
+        """Whether the model is acorn, the small stand-in that ships with the package."""
+        return "acorn" in {self.manifest.plan.model, *(arm.model for arm in self.manifest.plan.arms)}
+
+    def ratio(self, row: medals.Row, a: str, b: str) -> stats.Ratio | None:
+        """How many times arm b's figure arm a's is, in a row of speed; None if one of them has none."""
+        for c in self.contrasts:
+            if (c.place, c.figure) == (row.place, row.figure) and {c.a, c.b} == {a, b}:
+                return c.ratio if c.a == a else c.ratio.inverse()
+        return None
+
+    def paired(self, row: medals.Row, a: str, b: str) -> stats.Paired | None:
+        """Arm a against arm b, in a row of accuracy; None if they were not compared."""
+        for p in self.pairs:
+            if p.variant == row.place.variant and {p.a, p.b} == {a, b}:
+                return p.paired if p.a == a else p.paired.inverse()
+        return None
+
+
+def summarise(manifest: Manifest, cells: Sequence[CellRecord]) -> Summary:
+    """Compute a ladder's summary.
+
+    Args:
+        manifest: of the run; decides the order of arms and the reference, its first.
+        cells: the journal's records, in any order. Invalid ones are listed and used for nothing else.
+    """
+    ordered = sorted(cells, key=lambda record: (record.started_at, record.cell.repeat))
+    listed = [arm.name for arm in manifest.plan.arms]
+    arms = tuple(dict.fromkeys([*listed, *(record.cell.arm for record in ordered)]))
+    places = figures.places(ordered)
+    measures = tuple(figures.measures(places))
+    contrasts = tuple(figures.contrasts(measures, arms))
+    sheets = answers.sheets(ordered)
+    scores = answers.scores(sheets)
+    pairs = answers.pairs(sheets, arms)
+    table = rows.table(arms, ordered, measures, scores)
+    return Summary(
+        manifest=manifest,
+        arms=arms,
+        timing_versions=tuple(sorted({record.timing_version for record in ordered})),
+        first_cell=ordered[0].started_at if ordered else "",
+        last_cell=ordered[-1].started_at if ordered else "",
+        cells=len(ordered),
+        one_block=_one_block([record.cell.arm for record in ordered]),
+        uneven=tuple(_uneven(ordered)),
+        client_worst=_worst(ordered),
+        rows=tuple(medals.award(table, medals.Court(contrasts, pairs))),
+        measures=measures,
+        latencies=tuple(figures.latencies(places)),
+        contrasts=contrasts,
+        scores=scores,
+        pairs=pairs,
+        invalid=tuple(_invalid(record) for record in ordered if record.invalid),
+    )
+
+
+def _one_block(order: Sequence[str]) -> bool:
+    """Whether each of several arms ran in one go."""
+    blocks = [arm for arm, _ in groupby(order)]
+    return len(set(order)) > 1 and len(blocks) == len(set(order))
+
+
+def _uneven(records: Iterable[CellRecord]) -> Iterator[str]:
+    """Cells of one place and repeat whose definition (prompts, lengths, limits) differs between arms."""
+    work: dict[tuple[figures.Place, int], dict[str, list[str]]] = {}
+    for record in records:
+        cell = record.cell
+        if cell.job not in ("start", "acc"):
+            place = figures.Place(cell.job, cell.variant, cell.level)
+            work.setdefault((place, cell.repeat), {}).setdefault(cell.definition, []).append(cell.arm)
+    for (place, repeat), definitions in work.items():
+        if len(definitions) > 1:
+            sides = " and ".join(", ".join(dict.fromkeys(arms)) for arms in definitions.values())
+            where = f"{place.job} {place.variant} at {place.level}, repeat {repeat}"
+            yield f"{where}: {sides} were given different work."
+
+
+def _worst(records: Iterable[CellRecord]) -> dict[str, float]:
+    worst: dict[str, float] = {}
+    for record in records:
+        for name, value in record.client.items():
+            worst[name] = max(value, worst.get(name, value))
+    return worst
+
+
+def _invalid(record: CellRecord) -> InvalidCell:
+    cell = record.cell
+    place = figures.Place(cell.job, cell.variant, cell.level)
+    return InvalidCell(cell.arm, place, cell.repeat, tuple(record.invalid))
