@@ -2,13 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
+
+Progress = Callable[[str, float], None]
+"""Called with a stage's name and the share of the whole start that is done, 0..1."""
+
+Dtype = Literal["auto", "bf16", "f32", "w4a16"]
+"""Precision that weights are served in: as stored, or dense bf16 or f32, or linears in int4 with bf16 activations."""
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
 
 MAX_STOP_IDS = 16
 """How many stop token ids one request may have, the model's own included (a row of the stop-id array)."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """What an engine is started with.
+
+    Attributes:
+        model: checkpoint folder.
+        context: tokens of one request, prompt and output together; None lets the memory plan choose.
+        max_requests: requests that run at once; None lets the memory plan choose, 64 at the most.
+        dtype: see Dtype.
+        cache_dir: where compiled programs are kept; None keeps none.
+        max_waiting: requests that may wait for a slot.
+    """
+
+    model: Path
+    context: int | None = None
+    max_requests: int | None = None
+    dtype: Dtype = "auto"
+    cache_dir: Path | None = None
+    max_waiting: int = 1024
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,21 +11,17 @@ from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from onechip.kernels import xla
 from onechip.kernels.api import Int4, Weight
 from onechip.models.config import LayerSpec, ModelConfig
-
-Tree = dict[str, Any]
-"""Weights as models/weights.py lays them out, after `fuse`."""
-
+from onechip.models.layout import Params
 
 class Attend(Protocol):
     """What a layer calls with its queries and, if it owns a cache, its new keys and values."""
 
-    def __call__(
-        self, layer: LayerSpec, q: jax.Array, k: jax.Array | None, v: jax.Array | None
-    ) -> jax.Array:
+    def __call__(self, layer: LayerSpec, q: jax.Array, k: jax.Array | None, v: jax.Array | None) -> jax.Array:
         """q [..., heads, D]; k, v [..., kv, D] or None on layers that share -> [..., heads, D]."""
 
 
@@ -36,16 +32,24 @@ def _concatenate(weights: list[Weight]) -> Weight:
         if len(quantized) != len(weights):
             raise TypeError("int4 and dense weights of one product cannot be mixed")
         return Int4(
-            jnp.concatenate([weight.packed for weight in quantized]),
-            jnp.concatenate([weight.scale for weight in quantized]),
+            _stack([weight.packed for weight in quantized]), _stack([weight.scale for weight in quantized])
         )
-    return jnp.concatenate(weights)
+    return _stack(weights)
 
 
-def fuse(params: Tree) -> Tree:
-    """Join each layer's q, k, v into "qkv" and gate, up into "gate_up": fewer, larger products."""
+def _stack(arrays: list[Any]) -> Any:
+    """Concatenate on the host what is on the host: loading weights must not compile anything."""
+    host = all(isinstance(array, np.ndarray) for array in arrays)
+    return np.concatenate(arrays) if host else jnp.concatenate(arrays)
 
-    def layer(weights: Tree) -> Tree:
+
+def fuse(params: Params) -> Params:
+    """Join each layer's q, k, v into "qkv" and gate, up into "gate_up": fewer, larger products.
+
+    All functions below but `forward` take weights of this form.
+    """
+
+    def layer(weights: Params) -> Params:
         parts = [name for name in ("q", "k", "v") if name in weights]
         rest = {name: leaf for name, leaf in weights.items() if name not in (*parts, "gate", "up")}
         return rest | {
@@ -87,7 +91,9 @@ def rope(x: jax.Array, positions: jax.Array, frequencies: jax.Array) -> jax.Arra
     return jnp.concatenate([low * cos - high * sin, high * cos + low * sin], axis=-1)
 
 
-def embed(config: ModelConfig, params: Tree, tokens: jax.Array, dtype: jnp.dtype) -> tuple[jax.Array, jax.Array]:
+def embed(
+    config: ModelConfig, params: Params, tokens: jax.Array, dtype: jnp.dtype
+) -> tuple[jax.Array, jax.Array]:
     """Token ids [...] -> (hidden [..., H], per-layer embeddings [..., L, P]; P is 0 if the model has none)."""
     hidden = params["embed"][tokens].astype(dtype) * jnp.asarray(config.hidden**0.5, dtype)
     layers, width = len(config.layers), config.ple_dim
@@ -101,7 +107,7 @@ def embed(config: ModelConfig, params: Tree, tokens: jax.Array, dtype: jnp.dtype
 
 
 def _attention(
-    config: ModelConfig, layer: LayerSpec, weights: Tree, x: jax.Array, positions: jax.Array, attend: Attend
+    config: ModelConfig, layer: LayerSpec, weights: Params, x: jax.Array, positions: jax.Array, attend: Attend
 ) -> jax.Array:
     frequencies = rope_frequencies(config, layer)
     widths = [layer.heads * layer.head_dim]
@@ -126,7 +132,7 @@ def gelu(x: jax.Array) -> jax.Array:
     return jax.nn.gelu(x.astype(jnp.float32), approximate=True).astype(x.dtype)
 
 
-def _mlp(weights: Tree, x: jax.Array) -> jax.Array:
+def _mlp(weights: Params, x: jax.Array) -> jax.Array:
     gate, up = jnp.split(xla.matmul(x, weights["gate_up"]), 2, axis=-1)
     return xla.matmul(gelu(gate) * up, weights["down"])
 
@@ -134,7 +140,7 @@ def _mlp(weights: Tree, x: jax.Array) -> jax.Array:
 def _layer(
     config: ModelConfig,
     layer: LayerSpec,
-    weights: Tree,
+    weights: Params,
     hidden: jax.Array,
     ple: jax.Array,
     positions: jax.Array,
@@ -153,7 +159,7 @@ def _layer(
 
 def run_layers(
     config: ModelConfig,
-    params: Tree,
+    params: Params,
     hidden: jax.Array,
     ple: jax.Array,
     positions: jax.Array,
@@ -168,7 +174,7 @@ def run_layers(
     return hidden
 
 
-def logits(config: ModelConfig, params: Tree, hidden: jax.Array) -> jax.Array:
+def logits(config: ModelConfig, params: Params, hidden: jax.Array) -> jax.Array:
     """Hidden rows [..., H] after the last layer -> softcapped logits [..., V] float32."""
     normed = rms_norm(hidden, params["norm"], config.norm_eps)
     out = xla.matmul(normed, params["embed" if config.tied else "lm_head"], jnp.float32)
@@ -194,7 +200,7 @@ def _masked_attention(config: ModelConfig, positions: jax.Array, mask: jax.Array
 
 def forward(
     config: ModelConfig,
-    params: Tree,
+    params: Params,
     tokens: jax.Array,
     positions: jax.Array,
     *,

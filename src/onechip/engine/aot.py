@@ -1,0 +1,122 @@
+"""A program in, a loaded executable out: from the cache folder if it is there, else compiled and kept.
+
+Executables are keyed by everything that they depend on: versions, chip, compiler flags, our own source, and the
+program's shapes. A file that cannot be read is compiled again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import jaxlib
+from jax.experimental import serialize_executable
+
+import onechip
+from onechip.engine.programs import Program
+
+KEPT_FINGERPRINTS = 8
+"""Folders of executables that stay in the cache, newest first."""
+
+COMPILER_OPTIONS = {"xla_allow_excess_precision": False}
+"""bf16 is rounded where the program says so, so that a result does not hang on how XLA fuses a batch size."""
+
+Executable = Callable[..., Any]
+
+
+def default_cache_dir() -> Path:
+    """$ONECHIP_CACHE_DIR, else onechip/ under $XDG_CACHE_HOME or ~/.cache."""
+    own = os.environ.get("ONECHIP_CACHE_DIR")
+    if own:
+        return Path(own)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "onechip"
+
+
+def _sources() -> Iterator[bytes]:
+    """The source of every module whose change may change a program."""
+    root = Path(onechip.__file__).parent
+    for folder in ("kernels", "models", "engine"):
+        for path in sorted((root / folder).glob("*.py")):
+            yield path.read_bytes()
+
+
+def _processor() -> str:
+    """What the CPU can do: an executable made for more than that would crash."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return ""
+    return next((line for line in lines if line.startswith(("flags", "Features"))), "")
+
+
+def fingerprint(*parts: object) -> str:
+    """32 hex digits that name the surroundings of a set of programs; `parts` are what the caller adds (config, plan)."""
+    device = jax.devices()[0]
+    digest = hashlib.sha256()
+    surroundings = (
+        onechip.__version__,
+        jax.__version__,
+        jaxlib.__version__,
+        device.platform,
+        device.device_kind,
+        device.client.platform_version,
+        _processor(),
+        os.cpu_count(),
+        os.environ.get("XLA_FLAGS", ""),
+        sorted(COMPILER_OPTIONS.items()),
+        *parts,
+    )
+    digest.update(repr(surroundings).encode())
+    for source in _sources():
+        digest.update(source)
+    return digest.hexdigest()[:32]
+
+
+def _load(path: Path) -> Executable | None:
+    try:
+        payload = pickle.loads(path.read_bytes())
+        return serialize_executable.deserialize_and_load(*payload)
+    except FileNotFoundError:
+        return None
+    except Exception as error:
+        print(f"onechip: {path} cannot be used ({error}); compiling it again")
+        return None
+
+
+def _save(path: Path, compiled: Any) -> None:
+    """Write beside the target and rename, so that a reader never sees half a file. A full disk costs only the cache."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        payload = pickle.dumps(serialize_executable.serialize(compiled))
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+            file.write(payload)
+        os.replace(file.name, path)
+    except OSError as error:
+        print(f"onechip: {path} cannot be kept ({error}); the next start compiles it again")
+
+
+def load_or_compile(program: Program, folder: Path | None) -> Executable:
+    """The executable of a program; `folder` is the cache folder of its fingerprint, None keeps nothing."""
+    path = None if folder is None else folder / (program.name.replace("[", "-").rstrip("]") + ".bin")
+    if path is not None and (found := _load(path)) is not None:
+        return found
+    donated = () if program.donated is None else (program.donated,)
+    lowered = jax.jit(program.function, donate_argnums=donated).lower(*program.arguments)
+    compiled = lowered.compile(compiler_options=COMPILER_OPTIONS)
+    if path is not None:
+        _save(path, compiled)
+    return compiled
+
+
+def prune(cache_dir: Path) -> None:
+    """Delete the folders of executables that have gone unused longest, but for the newest few."""
+    folders = [folder for folder in cache_dir.glob("*") if folder.is_dir()]
+    for folder in sorted(folders, key=lambda f: f.stat().st_mtime, reverse=True)[KEPT_FINGERPRINTS:]:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,174 @@
+"""Keys and values of every slot: rings for sliding layers, spans for full layers, and how layers read and write them.
+
+A ring keeps the last `sliding_window` positions of a slot, position p at index p mod window. A span keeps
+position p at index p. Layers without K and V of their own read their source's. Padded or idle rows write nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from onechip.kernels import xla
+from onechip.kernels.api import SPAN_BLOCK
+from onechip.models.config import LayerSpec, ModelConfig
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class LayerCache:
+    """k, v: [slots, kv_heads, window or capacity, head_dim]."""
+
+    k: jax.Array
+    v: jax.Array
+
+
+Cache = dict[int, LayerCache]
+"""One LayerCache for each layer that owns one, by layer index."""
+
+
+def capacity_of(context: int) -> int:
+    """Positions that a span holds for a context: whole blocks."""
+    return -(-context // SPAN_BLOCK) * SPAN_BLOCK
+
+
+def shapes(config: ModelConfig, slots: int, context: int, dtype: jnp.dtype) -> dict[int, jax.ShapeDtypeStruct]:
+    """Shape of k (and of v) for each layer that owns a cache."""
+
+    def length(layer: LayerSpec) -> int:
+        return config.sliding_window if layer.kind == "sliding" else capacity_of(context)
+
+    return {
+        layer.index: jax.ShapeDtypeStruct((slots, layer.kv_heads, length(layer), layer.head_dim), dtype)
+        for layer in config.own_layers
+    }
+
+
+def empty(config: ModelConfig, slots: int, context: int, dtype: jnp.dtype) -> Cache:
+    """Allocate every ring and span."""
+    return {
+        index: LayerCache(jnp.zeros(shape.shape, dtype), jnp.zeros(shape.shape, dtype))
+        for index, shape in shapes(config, slots, context, dtype).items()
+    }
+
+
+def _ring_positions(last: jax.Array, window: int) -> jax.Array:
+    """Position held at each ring index when `last` [...] was the last written: [..., window], negative if none."""
+    last = last[..., None]
+    return last - jnp.mod(last - jnp.arange(window), window)
+
+
+def _write(array: jax.Array, slots: jax.Array | int, indices: jax.Array, rows: jax.Array) -> jax.Array:
+    """array[slots[i], :, indices[i]] = rows[i] [n, kv, D]; indices past the end are dropped."""
+    return array.at[slots, :, indices].set(rows.astype(array.dtype), mode="drop")
+
+
+class DecodeAttention:
+    """Attention of one new token in each of the first B slots; `cache` is the updated cache afterwards.
+
+    Args:
+        positions: [B] int32, where each slot's token stands.
+        active: [B] bool; idle slots write nothing and what they read has no meaning.
+    """
+
+    def __init__(self, config: ModelConfig, cache: Cache, positions: jax.Array, active: jax.Array) -> None:
+        self.cache = dict(cache)
+        self._window = config.sliding_window
+        self._positions = positions
+        self._active = active
+        self._end = jnp.max(jnp.where(active, positions, -1)) + 1
+
+    def __call__(
+        self, layer: LayerSpec, q: jax.Array, k: jax.Array | None, v: jax.Array | None
+    ) -> jax.Array:
+        if k is not None and v is not None:
+            self._store(layer, k, v)
+        kept = self.cache[layer.kv_source]
+        rows = q.shape[0]
+        if layer.kind == "full":
+            out = xla.attend_span(q[:, None], kept.k, kept.v, 0, self._positions[:, None], self._end)
+        else:
+            visible = _ring_positions(self._positions, self._window) >= 0
+            out = xla.attend(q[:, None], kept.k[:rows], kept.v[:rows], visible[:, None])
+        return out[:, 0]
+
+    def _store(self, layer: LayerSpec, k: jax.Array, v: jax.Array) -> None:
+        kept = self.cache[layer.index]
+        length = kept.k.shape[2]
+        index = self._positions % self._window if layer.kind == "sliding" else self._positions
+        index = jnp.where(self._active, index, length)
+        slots = jnp.arange(k.shape[0])
+        self.cache[layer.index] = LayerCache(_write(kept.k, slots, index, k), _write(kept.v, slots, index, v))
+
+
+class PrefillAttention:
+    """Attention of a chunk of one slot's prompt; `cache` is the updated cache afterwards.
+
+    Layers that own a cache are called with all T rows of the chunk; layers that share one are called afterwards,
+    with the last real row alone.
+
+    Args:
+        slot, start, valid: scalars; rows 0..valid-1 of the chunk stand at positions start.., the rest is padding.
+    """
+
+    def __init__(
+        self, config: ModelConfig, cache: Cache, slot: jax.Array, start: jax.Array, valid: jax.Array
+    ) -> None:
+        self.cache = dict(cache)
+        self._window = config.sliding_window
+        self._slot, self._start, self._valid = slot, start, valid
+        self._last = start + valid - 1
+
+    def __call__(
+        self, layer: LayerSpec, q: jax.Array, k: jax.Array | None, v: jax.Array | None
+    ) -> jax.Array:
+        if k is None or v is None:
+            return self._last_row(layer, q)
+        if layer.kind == "full":
+            return self._chunk_of_span(layer, q, k, v)
+        return self._chunk_of_ring(layer, q, k, v)
+
+    def _chunk_of_span(self, layer: LayerSpec, q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
+        kept = self.cache[layer.index]
+
+        def store(array: jax.Array, rows: jax.Array) -> jax.Array:
+            chunk = rows.swapaxes(0, 1)[None].astype(array.dtype)
+            return lax.dynamic_update_slice(array, chunk, (self._slot, 0, self._start, 0))
+
+        kept = LayerCache(store(kept.k, k), store(kept.v, v))
+        self.cache[layer.index] = kept
+        positions = self._start + jnp.arange(q.shape[0])
+        return xla.attend_span(q[None], kept.k, kept.v, self._slot, positions[None], self._last + 1)[0]
+
+    def _chunk_of_ring(self, layer: LayerSpec, q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
+        kept = self.cache[layer.index]
+        rows = jnp.arange(q.shape[0])
+        positions = self._start + rows
+        before = _ring_positions(self._start - 1, self._window)
+        key_positions = jnp.concatenate([before, positions])
+        distance = positions[:, None] - key_positions
+        visible = (distance >= 0) & (distance < self._window) & (key_positions >= 0)
+
+        def keys(array: jax.Array, fresh: jax.Array) -> jax.Array:
+            ring = lax.dynamic_index_in_dim(array, self._slot, keepdims=False)
+            return jnp.concatenate([ring, fresh.swapaxes(0, 1).astype(array.dtype)], axis=1)[None]
+
+        out = xla.attend(q[None], keys(kept.k, k), keys(kept.v, v), visible[None])[0]
+        stays = (rows < self._valid) & (positions > self._last - self._window)
+        index = jnp.where(stays, positions % self._window, self._window)
+        self.cache[layer.index] = LayerCache(
+            _write(kept.k, self._slot, index, k), _write(kept.v, self._slot, index, v)
+        )
+        return out
+
+    def _last_row(self, layer: LayerSpec, q: jax.Array) -> jax.Array:
+        kept = self.cache[layer.kv_source]
+        if layer.kind == "full":
+            last = self._last[None, None]
+            return xla.attend_span(q[None], kept.k, kept.v, self._slot, last, self._last + 1)[0]
+        k, v = (lax.dynamic_index_in_dim(array, self._slot) for array in (kept.k, kept.v))
+        visible = _ring_positions(self._last, self._window) >= 0
+        return xla.attend(q[None], k, v, visible[None, None])[0]

@@ -1,0 +1,275 @@
+"""The engine: requests in from any thread, events out from its own thread, one hand-over per window of steps.
+
+Each turn of the loop plans with the scheduler, sends the turn's programs to the device, and only then reads back
+the turn before it, so the device has work while the host looks at tokens.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from onechip.engine import sampling, scheduler
+from onechip.engine.programs import Chunk
+from onechip.engine.scheduler import DecodeWindow, PrefillChunk, Result
+from onechip.engine.start import LoadedEngine, load
+from onechip.engine.types import MAX_STOP_IDS, EngineConfig, EngineStats, Event, Progress, Request
+from onechip.errors import EngineError, QueueFullError, RequestError
+
+Deliver = Callable[[list[Event]], None]
+
+STALL_SECONDS = 120.0
+"""A turn that takes longer than this means that the device hangs; /health then says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Submit:
+    request: Request
+    stops: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Cancel:
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class _InFlight:
+    """Work that the device has and the host has not read: `tokens` is a device array."""
+
+    work: PrefillChunk | DecodeWindow
+    tokens: Any
+
+    def results(self) -> list[Result]:
+        """Wait for the device, and give each request its tokens."""
+        tokens = np.asarray(self.tokens)
+        if isinstance(self.work, PrefillChunk):
+            return [Result(self.work.slot, self.work.request.id, (int(tokens),))]
+        columns = tokens.T.tolist()
+        return [Result(slot, request_id, tuple(columns[slot])) for slot, request_id in self.work.rows]
+
+
+class Engine:
+    """One model on one chip. Made by `load`, run by `start`."""
+
+    def __init__(self, loaded: LoadedEngine, config: EngineConfig) -> None:
+        self._loaded = loaded
+        self._max_waiting = config.max_waiting
+        self._scheduler = scheduler.initial(loaded.plan.limits(config.max_waiting))
+        self._inbox: queue.SimpleQueue[_Submit | _Cancel | None] = queue.SimpleQueue()
+        self._in_flight: deque[_InFlight] = deque()
+        self._known: set[str] = set()
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._draining = False
+        self._thread: threading.Thread | None = None
+        self._turn_began: float | None = None
+        self._failed: str | None = None
+        self._prompt_tokens = 0
+        self._output_tokens = 0
+        self._finished = 0
+
+    @classmethod
+    def load(cls, config: EngineConfig, progress: Progress) -> Engine:
+        """Load weights, plan memory, compile or load programs, warm up; blocks.
+
+        Raises:
+            UsageError, CheckpointError, CapacityError: see errors.py.
+        """
+        return cls(load(config, progress), config)
+
+    # What the server reads.
+
+    @property
+    def context(self) -> int:
+        """Tokens of one request, prompt and output together."""
+        return self._loaded.plan.context
+
+    @property
+    def max_requests(self) -> int:
+        return self._loaded.plan.slots
+
+    @property
+    def description(self) -> str:
+        """Precision and memory plan, a line each."""
+        return self._loaded.describe()
+
+    @property
+    def failed(self) -> str | None:
+        """Why the engine cannot serve any more, None while it can."""
+        began = self._turn_began
+        if self._failed is None and began is not None and time.monotonic() - began > STALL_SECONDS:
+            return f"the device has not answered for {time.monotonic() - began:.0f} s"
+        return self._failed
+
+    def stats(self) -> EngineStats:
+        """A snapshot; safe from any thread."""
+        state = self._scheduler
+        held = sum(slot.prefilled + slot.emitted for slot in state.slots if slot)
+        return EngineStats(
+            running=state.running,
+            waiting=len(self._known) - state.running,
+            cache_used=held / (self.context * len(state.slots)),
+            prompt_tokens=self._prompt_tokens,
+            output_tokens=self._output_tokens,
+            finished=self._finished,
+            compiles_after_warmup=self._loaded.compiles.since_ready,
+        )
+
+    # What the server does.
+
+    def start(self, deliver: Deliver) -> None:
+        """Start the engine's thread; `deliver` is called from it with all events of a window at once."""
+        self._thread = threading.Thread(target=self._run, args=(deliver,), name="onechip-engine", daemon=True)
+        self._thread.start()
+
+    def submit(self, request: Request) -> None:
+        """Queue a request; its events follow through `deliver`. Safe from any thread.
+
+        Raises:
+            RequestError: the prompt is empty or leaves no room for an output token, or too many stop ids.
+            QueueFullError: `max_waiting` requests wait already.
+            EngineError: the engine has failed or is draining.
+        """
+        if self.failed or self._draining or self._stopping.is_set():
+            raise EngineError(self.failed or "the engine is shutting down; send the request elsewhere")
+        request, stops = self._checked(request)
+        with self._lock:
+            if len(self._known) >= self.max_requests + self._max_waiting:
+                raise QueueFullError(
+                    f"{len(self._known)} requests run or wait already; try again later.", retry_after_s=1
+                )
+            if request.id in self._known:
+                raise RequestError(f"a request with id {request.id!r} is running already: ids must be unique.")
+            self._known.add(request.id)
+        self._inbox.put(_Submit(request, stops))
+
+    def cancel(self, request_id: str) -> None:
+        """End a request within a window; an event with finish "cancelled" follows. Safe from any thread."""
+        self._inbox.put(_Cancel(request_id))
+
+    def drain(self, timeout_s: float) -> int:
+        """Refuse new requests and wait for the running ones; how many still ran when the time was over."""
+        self._draining = True
+        deadline = time.monotonic() + timeout_s
+        while self._known and not self.failed and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return len(self._known)
+
+    def stop(self) -> None:
+        """End the engine's thread; what still ran gets an event with finish "cancelled"."""
+        self._stopping.set()
+        self._inbox.put(None)
+        if self._thread:
+            self._thread.join(timeout=10)
+
+    def _checked(self, request: Request) -> tuple[Request, frozenset[int]]:
+        """The request with its output cut to what the context leaves, and the ids that stop it."""
+        room = self.context - len(request.prompt)
+        if not request.prompt or room < 1:
+            raise RequestError(
+                f"the prompt has {len(request.prompt)} tokens: it must have 1 to {self.context - 1}, so that "
+                f"one output token fits in the context of {self.context}.",
+                param="prompt",
+                code="context_length_exceeded",
+            )
+        params = request.sampling
+        own = () if params.ignore_eos else tuple(self._loaded.stop_ids)
+        stops = tuple(dict.fromkeys((*params.stop_token_ids, *own)))
+        if len(stops) > MAX_STOP_IDS:
+            raise RequestError(
+                f"{len(stops)} stop ids (the model's own included): at most {MAX_STOP_IDS} can be given.",
+                param="stop_token_ids",
+            )
+        limited = replace(params, max_tokens=min(params.max_tokens, room), stop_token_ids=stops)
+        return replace(request, sampling=limited), frozenset(stops)
+
+    # The engine's thread.
+
+    def _run(self, deliver: Deliver) -> None:
+        try:
+            while not self._stopping.is_set():
+                self._turn(deliver)
+            self._end_all(deliver, Event("", finish="cancelled"))
+        except Exception as error:
+            traceback.print_exc()
+            self._failed = f"{type(error).__name__}: {error}"
+            self._end_all(deliver, Event("", finish="error", error="the engine failed; see its log"))
+
+    def _turn(self, deliver: Deliver) -> None:
+        events = self._take_inbox(wait=self._scheduler.idle and not self._in_flight)
+        self._turn_began = time.monotonic()
+        self._scheduler, turn = scheduler.plan(self._scheduler)
+        for chunk in turn.prefills:
+            self._prefill(chunk)
+        if turn.decode:
+            self._decode(turn.decode)
+        # A window stays unread only while another follows it; first tokens go out as soon as they are there.
+        unread = 1 if turn.decode else 0
+        while len(self._in_flight) > unread:
+            self._hand_over(deliver, events)
+            events = []
+            self._scheduler, events = scheduler.apply(self._scheduler, self._in_flight.popleft().results())
+        self._hand_over(deliver, events)
+        self._turn_began = None
+
+    def _take_inbox(self, wait: bool) -> list[Event]:
+        """Requests and cancellations that have come; blocks for the first if there is nothing else to do."""
+        events: list[Event] = []
+        while True:
+            try:
+                item = self._inbox.get(block=wait)
+            except queue.Empty:
+                return events
+            wait = False
+            if isinstance(item, _Submit):
+                self._scheduler = scheduler.submit(self._scheduler, item.request, item.stops)
+            elif isinstance(item, _Cancel):
+                self._scheduler, ended = scheduler.cancel(self._scheduler, item.request_id)
+                events += ended
+
+    def _prefill(self, chunk: PrefillChunk) -> None:
+        prompt = chunk.request.prompt
+        tokens = np.zeros(chunk.bucket, np.int32)
+        tokens[: chunk.valid] = prompt[chunk.start : chunk.start + chunk.valid]
+        numbers = (np.int32(chunk.slot), np.int32(chunk.start), np.int32(chunk.valid))
+        params = chunk.request.sampling
+        row = sampling.rows_of(params, len(prompt), params.stop_token_ids)
+        device = self._loaded
+        device.state, token = device.prefill[chunk.bucket](
+            device.params, device.state, Chunk(tokens, *numbers, np.bool_(chunk.is_last)), row
+        )
+        self._prompt_tokens += chunk.valid
+        if chunk.is_last:
+            self._in_flight.append(_InFlight(chunk, token))
+
+    def _decode(self, window: DecodeWindow) -> None:
+        active = np.zeros(window.bucket, np.bool_)
+        active[[slot for slot, _ in window.rows]] = True
+        device = self._loaded
+        device.state, tokens = device.decode[window.bucket](device.params, device.state, active)
+        self._in_flight.append(_InFlight(window, tokens))
+
+    def _hand_over(self, deliver: Deliver, events: list[Event]) -> None:
+        if not events:
+            return
+        ended = {event.request_id for event in events if event.finish}
+        with self._lock:
+            self._known -= ended
+        self._finished += len(ended)
+        self._output_tokens += sum(len(event.tokens) for event in events)
+        deliver(events)
+
+    def _end_all(self, deliver: Deliver, template: Event) -> None:
+        with self._lock:
+            ids, self._known = self._known, set()
+        if ids:
+            deliver([replace(template, request_id=request_id) for request_id in sorted(ids)])

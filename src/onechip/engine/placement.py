@@ -1,0 +1,85 @@
+"""A checkpoint's arrays in, arrays on the device out: in which precision they stand there, and how many bytes that is."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+
+from onechip.engine.types import Dtype
+from onechip.kernels.api import GROUP, Int4
+from onechip.models import gemma4
+from onechip.models.config import ModelConfig
+from onechip.models.layout import Params, expected_tensors
+from onechip.models.quant import dequantize_int4
+
+HOST_DTYPES: dict[str, Any] = {"bfloat16": ml_dtypes.bfloat16, "float32": np.float32}
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """How weights and activations stand on the device.
+
+    Attributes:
+        activations: dtype of activations, cache and dense weights.
+        int4: linear weights carry 4-bit values.
+        packed: they also stay packed; otherwise they are expanded once, at load.
+    """
+
+    activations: Any
+    int4: bool
+    packed: bool
+
+    def describe(self) -> str:
+        """For the terminal: what is served, and what of it is not as small as it could be."""
+        name = jnp.dtype(self.activations).name
+        if not self.int4:
+            return f"{name} weights"
+        if self.packed:
+            return f"int4 weights, {name} activations"
+        return f"int4 weights expanded to {name} at load (this chip has no int4 kernel here yet)"
+
+
+def choose_precision(wish: Dtype, stored_int4: bool, platform: str) -> Precision:
+    """What `--dtype` means for this checkpoint on this platform.
+
+    On the CPU, plain XLA would expand int4 weights again in every step, which is several times slower than
+    reading them expanded; elsewhere they stay packed.
+    """
+    int4 = wish == "w4a16" or (wish == "auto" and stored_int4)
+    activations = jnp.float32 if wish == "f32" else jnp.bfloat16
+    return Precision(activations, int4, packed=int4 and platform != "cpu")
+
+
+def planned_bytes(config: ModelConfig, precision: Precision, dense: frozenset[str]) -> int:
+    """Bytes of all weights on the device.
+
+    Args:
+        dense: names of linear tensors that a quantised checkpoint leaves dense.
+    """
+    dense_bytes = jnp.dtype(precision.activations).itemsize
+    packed_bytes = 0.5 + 2 / GROUP
+    total = 0.0
+    for spec in expected_tensors(config):
+        packed = precision.packed and spec.linear and spec.name not in dense
+        total += math.prod(spec.shape) * (packed_bytes if packed else dense_bytes)
+    return int(total)
+
+
+def place(params: Params, precision: Precision) -> Params:
+    """Fuse, cast and move every weight to the device; nothing is compiled."""
+    dtype = HOST_DTYPES[jnp.dtype(precision.activations).name]
+
+    def on_device(leaf: Any) -> Any:
+        if isinstance(leaf, Int4) and precision.packed:
+            return jax.device_put(leaf)
+        if isinstance(leaf, Int4):
+            leaf = dequantize_int4(leaf.packed, leaf.scale)
+        return jax.device_put(np.asarray(leaf).astype(dtype, copy=False))
+
+    return jax.tree.map(on_device, gemma4.fuse(params), is_leaf=lambda leaf: isinstance(leaf, Int4))

@@ -1,0 +1,190 @@
+"""Config, chip and wishes in; how many requests of which context fit, and in which shapes they run, out.
+
+Everything is counted before anything is allocated. What does not fit is refused with the numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from onechip.engine import cache
+from onechip.engine.chip import Chip
+from onechip.engine.scheduler import Limits
+from onechip.engine.types import EngineConfig
+from onechip.errors import CapacityError, UsageError
+from onechip.models.config import ModelConfig
+
+GIB = 2**30
+MAX_REQUESTS = 64
+DEFAULT_CONTEXT = 4096
+CHUNK_BUCKETS = (32, 128, 256)
+ROW_BUCKETS = (2, 8, 32, 64)
+"""At least two rows: one row alone takes another path through XLA's CPU matmul and rounds differently."""
+WINDOWS = (8, 4, 2, 1)
+WINDOW_SECONDS = 0.02
+"""A window of decode steps may last about this long: it is what a new request waits for."""
+KEPT_FREE = 0.05
+"""Share of the free memory that stays unplanned (the allocator's own, fragmentation, the tokenizer)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What an engine will allocate and compile.
+
+    Attributes:
+        context: tokens of one request, prompt and output together.
+        slots: requests at once.
+        activation_dtype: of activations and of the cache.
+        row_buckets, chunk_buckets, window: see scheduler.Limits.
+        weight_bytes, cache_bytes, scratch_bytes: what each takes; scratch is an upper estimate of temporaries.
+        free_bytes: what the chip had before.
+    """
+
+    context: int
+    slots: int
+    activation_dtype: Any
+    row_buckets: tuple[int, ...]
+    chunk_buckets: tuple[int, ...]
+    window: int
+    weight_bytes: int
+    cache_bytes: int
+    scratch_bytes: int
+    free_bytes: int
+
+    @property
+    def needed_bytes(self) -> int:
+        return self.weight_bytes + self.cache_bytes + self.scratch_bytes
+
+    @property
+    def fits(self) -> bool:
+        return self.needed_bytes <= self.free_bytes * (1 - KEPT_FREE)
+
+    def limits(self, max_waiting: int) -> Limits:
+        """What the scheduler must keep to. A turn's prompt chunks cost about as much as a full window's steps."""
+        budget = 2 * self.chunk_buckets[-1]
+        return Limits(self.row_buckets, self.chunk_buckets, self.window, budget, max_waiting)
+
+    def describe(self) -> str:
+        """The plan in one line, for the terminal and the log."""
+        return (
+            f"memory: weights {self.weight_bytes / GIB:.2f} GiB + cache {self.cache_bytes / GIB:.2f} "
+            f"({self.slots} requests x {self.context} tokens) + scratch {self.scratch_bytes / GIB:.2f} "
+            f"= {self.needed_bytes / GIB:.2f} of {self.free_bytes / GIB:.2f} GiB free"
+        )
+
+
+def tree_bytes(tree: Any) -> int:
+    """Bytes of all arrays (or shapes) of a pytree."""
+    return sum(leaf.size * jnp.dtype(leaf.dtype).itemsize for leaf in jax.tree.leaves(tree))
+
+
+def cache_bytes(config: ModelConfig, slots: int, context: int, dtype: Any) -> int:
+    """Rings and spans of all slots, K and V."""
+    return 2 * tree_bytes(cache.shapes(config, slots, context, dtype))
+
+
+def scratch_bytes(config: ModelConfig, slots: int, chunk: int, dtype: Any) -> int:
+    """Upper estimate of the largest program's temporaries: a prefill chunk's or a decode step's, plus its logits."""
+    heads = max(layer.heads for layer in config.layers)
+    widest = max(
+        2 * layer.intermediate + (layer.heads + 4 * layer.kv_heads) * layer.head_dim for layer in config.layers
+    )
+    per_row = 4 * (widest + 6 * config.hidden + 3 * len(config.layers) * config.ple_dim)
+    scores = 4 * heads * max(config.sliding_window + chunk, 3 * 256)
+    head_width = max(layer.head_dim for layer in config.layers)
+    spans = 4 * slots * 2 * 256 * head_width * max(layer.kv_heads for layer in config.layers)
+    logits = 4 * 4 * slots * config.vocab
+    rows = max(slots, chunk)
+    return rows * (per_row + 3 * scores) + spans + logits + 4 * config.hidden * config.vocab * (dtype == jnp.float32)
+
+
+def _window(streamed_bytes: int, chip: Chip) -> int:
+    step = streamed_bytes / chip.bandwidth_bytes_s
+    return next((window for window in WINDOWS if window * step <= WINDOW_SECONDS), WINDOWS[-1])
+
+
+def _row_buckets(slots: int) -> tuple[int, ...]:
+    """Buckets up to the one that covers `slots`; a single slot is computed as two rows."""
+    top = max(slots, ROW_BUCKETS[0])
+    return (*(bucket for bucket in ROW_BUCKETS if bucket < top), top)
+
+
+def _check_wishes(config: ModelConfig, wishes: EngineConfig) -> None:
+    if wishes.context is not None and not 2 <= wishes.context <= config.max_position:
+        raise UsageError(
+            f"--context is {wishes.context}: this model takes 2 to {config.max_position} tokens "
+            "(max_position_embeddings in its config.json)."
+        )
+    if wishes.max_requests is not None and not 1 <= wishes.max_requests <= MAX_REQUESTS:
+        raise UsageError(f"--max-requests is {wishes.max_requests}: it must be from 1 to {MAX_REQUESTS}.")
+
+
+def make_plan(
+    config: ModelConfig, wishes: EngineConfig, chip: Chip, weight_bytes: int, activation_dtype: Any
+) -> Plan:
+    """The plan for what was asked; where nothing was asked, the most that fits up to 64 requests of 4,096 tokens.
+
+    Args:
+        weight_bytes: of the weights as they will stand on the device.
+        activation_dtype: of activations and of the cache.
+
+    Raises:
+        UsageError: a wish that the model or the engine cannot have.
+        CapacityError: it does not fit, with the numbers and with what would.
+    """
+    _check_wishes(config, wishes)
+
+    def planned(slots: int, context: int) -> Plan:
+        rows = _row_buckets(slots)
+        streamed = weight_bytes - 2 * config.ple_vocab * len(config.layers) * config.ple_dim
+        return Plan(
+            context=context,
+            slots=rows[-1],
+            activation_dtype=activation_dtype,
+            row_buckets=rows,
+            chunk_buckets=CHUNK_BUCKETS,
+            window=_window(streamed, chip),
+            weight_bytes=weight_bytes,
+            cache_bytes=cache_bytes(config, rows[-1], context, activation_dtype),
+            scratch_bytes=scratch_bytes(config, rows[-1], CHUNK_BUCKETS[-1], activation_dtype),
+            free_bytes=chip.free_bytes,
+        )
+
+    contexts = _choices(wishes.context, min(config.max_position, DEFAULT_CONTEXT), 512)
+    requests = _choices(wishes.max_requests, MAX_REQUESTS, 1)
+    candidates = [planned(slots, context) for context in contexts for slots in requests]
+    for candidate in candidates:
+        if candidate.fits:
+            return candidate
+    raise CapacityError(_refusal(candidates[0], planned))
+
+
+def _choices(wish: int | None, largest: int, smallest: int) -> list[int]:
+    """The wish alone, or the largest value and its halves down to the smallest."""
+    if wish is not None:
+        return [wish]
+    values = [largest]
+    while values[-1] // 2 >= smallest:
+        values.append(values[-1] // 2)
+    return values
+
+
+def _refusal(wanted: Plan, planned: Any) -> str:
+    """Why the wish does not fit, and the largest number of requests or the largest context that does."""
+    says = (
+        f"{wanted.slots} requests of {wanted.context} tokens do not fit: {wanted.describe()}, "
+        f"of which {KEPT_FREE:.0%} stays unplanned"
+    )
+    fewer = [slots for slots in range(wanted.slots - 1, 0, -1) if planned(slots, wanted.context).fits]
+    shorter = [
+        blocks * 256 for blocks in range(wanted.context // 256, 0, -1) if planned(wanted.slots, blocks * 256).fits
+    ]
+    mends = [f"--max-requests {fewer[0]}"] if fewer else []
+    mends += [f"--context {shorter[0]}"] if shorter else []
+    if not mends:
+        return f"{says}. Not even one request of 256 tokens fits: take a smaller model or --dtype w4a16."
+    return f"{says}. What fits: {' or '.join(mends)}."

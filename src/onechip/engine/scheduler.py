@@ -1,0 +1,232 @@
+"""Who runs next: (state) -> plan of one turn, and (state, what came back) -> new state and events. Pure: no JAX, no clock.
+
+One turn is some prompt chunks, up to a budget of tokens, then one window of decode steps for every request whose
+prompt is in. So a long prompt never holds up running requests by more than the budget, and a running request
+never holds up a new one by more than a window. Requests start in the order in which they came.
+
+A turn is planned before the results of the turn before it are read. A request that meets its stop token is
+therefore run for up to one window too many; those tokens are thrown away. An end by length is known beforehand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from onechip.engine.types import Event, FinishReason, Request
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the compiled programs allow.
+
+    Attributes:
+        row_buckets: ascending; a decode window runs the first rows of the smallest bucket that covers its slots.
+        chunk_buckets: ascending; a prompt chunk is padded to the smallest bucket that holds it.
+        window: decode steps of one program.
+        prefill_budget: padded prompt tokens of one turn; at least one chunk runs even if it is larger.
+        max_waiting: requests that may wait.
+    """
+
+    row_buckets: tuple[int, ...]
+    chunk_buckets: tuple[int, ...]
+    window: int
+    prefill_budget: int
+    max_waiting: int
+
+    @property
+    def slots(self) -> int:
+        return self.row_buckets[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A request that holds a slot.
+
+    Attributes:
+        order: how many requests got a slot before it.
+        prefilled: prompt tokens sent to the device.
+        scheduled: output tokens asked of the device, read back or not.
+        emitted: output tokens read back.
+        stops: token ids that end it.
+    """
+
+    request: Request
+    stops: frozenset[int]
+    order: int
+    prefilled: int = 0
+    scheduled: int = 0
+    emitted: int = 0
+
+    @property
+    def prompt_is_in(self) -> bool:
+        return self.prefilled == len(self.request.prompt)
+
+    @property
+    def wants_tokens(self) -> bool:
+        return self.prompt_is_in and self.scheduled < self.request.sampling.max_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    request: Request
+    stops: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Everything the scheduler knows. slots[i] is who holds slot i; `admitted` counts who ever got one."""
+
+    limits: Limits
+    waiting: tuple[Waiting, ...]
+    slots: tuple[Running | None, ...]
+    admitted: int = 0
+
+    @property
+    def running(self) -> int:
+        return sum(slot is not None for slot in self.slots)
+
+    @property
+    def idle(self) -> bool:
+        return not self.waiting and not self.running
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillChunk:
+    """Rows start..start+valid-1 of a request's prompt, padded to `bucket`; the last chunk gives the first token."""
+
+    slot: int
+    request: Request
+    start: int
+    valid: int
+    bucket: int
+    is_last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeWindow:
+    """`steps` tokens for each of `rows`: (slot, request id) pairs; the program runs the first `bucket` slots."""
+
+    rows: tuple[tuple[int, str], ...]
+    bucket: int
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What to send to the device, in this order."""
+
+    prefills: tuple[PrefillChunk, ...]
+    decode: DecodeWindow | None
+
+    @property
+    def empty(self) -> bool:
+        return not self.prefills and self.decode is None
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Tokens that came back for one slot, for the request that held it when they were asked for."""
+
+    slot: int
+    request_id: str
+    tokens: tuple[int, ...]
+
+
+def initial(limits: Limits) -> State:
+    """Nobody waits, nobody runs."""
+    return State(limits, (), (None,) * limits.slots)
+
+
+def submit(state: State, request: Request, stops: frozenset[int]) -> State:
+    """Put a request at the end of the queue."""
+    return replace(state, waiting=(*state.waiting, Waiting(request, stops)))
+
+
+def cancel(state: State, request_id: str) -> tuple[State, list[Event]]:
+    """Forget a request wherever it is; its slot is free at once. Unknown ids (it ended meanwhile) change nothing."""
+    waiting = tuple(entry for entry in state.waiting if entry.request.id != request_id)
+    slots = tuple(None if slot and slot.request.id == request_id else slot for slot in state.slots)
+    if waiting == state.waiting and slots == state.slots:
+        return state, []
+    return replace(state, waiting=waiting, slots=slots), [Event(request_id, finish="cancelled")]
+
+
+def _admit(state: State) -> State:
+    """Give free slots, lowest first, to those who have waited longest."""
+    free = [index for index, slot in enumerate(state.slots) if slot is None][: len(state.waiting)]
+    if not free:
+        return state
+    slots = list(state.slots)
+    for count, index in enumerate(free):
+        entry = state.waiting[count]
+        slots[index] = Running(entry.request, entry.stops, state.admitted + count)
+    waiting, admitted = state.waiting[len(free) :], state.admitted + len(free)
+    return replace(state, waiting=waiting, slots=tuple(slots), admitted=admitted)
+
+
+def _bucket(buckets: tuple[int, ...], size: int) -> int:
+    return next((bucket for bucket in buckets if bucket >= size), buckets[-1])
+
+
+def _next_chunk(limits: Limits, slot: int, running: Running) -> PrefillChunk:
+    left = len(running.request.prompt) - running.prefilled
+    valid = min(left, limits.chunk_buckets[-1])
+    bucket = _bucket(limits.chunk_buckets, valid)
+    return PrefillChunk(slot, running.request, running.prefilled, valid, bucket, valid == left)
+
+
+def _plan_prefills(limits: Limits, slots: list[Running | None]) -> tuple[PrefillChunk, ...]:
+    """Chunks within the budget for whoever lacks some, first come first; what is sent is noted in `slots`."""
+    chunks: list[PrefillChunk] = []
+    budget = limits.prefill_budget
+    pending = [(slot.order, index) for index, slot in enumerate(slots) if slot and not slot.prompt_is_in]
+    for _, index in sorted(pending):
+        while (running := slots[index]) and not running.prompt_is_in:
+            chunk = _next_chunk(limits, index, running)
+            if chunks and chunk.bucket > budget:
+                return tuple(chunks)
+            budget -= chunk.bucket
+            chunks.append(chunk)
+            prefilled = running.prefilled + chunk.valid
+            slots[index] = replace(running, prefilled=prefilled, scheduled=int(chunk.is_last))
+    return tuple(chunks)
+
+
+def plan(state: State) -> tuple[State, Turn]:
+    """The next turn, and the state in which it has been sent."""
+    state = _admit(state)
+    slots = list(state.slots)
+    prefills = _plan_prefills(state.limits, slots)
+    ready = [(index, slot) for index, slot in enumerate(slots) if slot and slot.wants_tokens]
+    if not ready:
+        return replace(state, slots=tuple(slots)), Turn(prefills, None)
+    steps = state.limits.window
+    for index, slot in ready:
+        slots[index] = replace(slot, scheduled=slot.scheduled + steps)
+    rows = tuple((index, slot.request.id) for index, slot in ready)
+    bucket = _bucket(state.limits.row_buckets, rows[-1][0] + 1)
+    return replace(state, slots=tuple(slots)), Turn(prefills, DecodeWindow(rows, bucket, steps))
+
+
+def _cut(running: Running, tokens: tuple[int, ...]) -> tuple[tuple[int, ...], FinishReason | None]:
+    """The tokens up to and including the one that ends the request, and why it ends."""
+    left = running.request.sampling.max_tokens - running.emitted
+    for count, token in enumerate(tokens[:left], start=1):
+        if token in running.stops:
+            return tokens[:count], "stop"
+    return tokens[:left], "length" if len(tokens) >= left else None
+
+
+def apply(state: State, results: Sequence[Result]) -> tuple[State, list[Event]]:
+    """Take in what came back. Results for a request that no longer holds its slot are thrown away."""
+    slots = list(state.slots)
+    events: list[Event] = []
+    for result in results:
+        running = slots[result.slot]
+        if running is None or running.request.id != result.request_id:
+            continue
+        tokens, finish = _cut(running, result.tokens)
+        events.append(Event(result.request_id, tokens, finish))
+        slots[result.slot] = None if finish else replace(running, emitted=running.emitted + len(tokens))
+    return replace(state, slots=tuple(slots)), events

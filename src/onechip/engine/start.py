@@ -1,0 +1,160 @@
+"""From a checkpoint folder to an engine that is ready: read, plan, place, compile or load, warm up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.monitoring
+import numpy as np
+
+from onechip.engine import aot, placement, programs, sampling
+from onechip.engine.aot import Executable
+from onechip.engine.chip import Chip
+from onechip.engine.placement import Precision
+from onechip.engine.plan import Plan, make_plan
+from onechip.engine.types import EngineConfig, Progress
+from onechip.models.config import ModelConfig, read_config, read_json
+from onechip.models.layout import Params, expected_tensors
+from onechip.models.scheme import read_scheme
+from onechip.models.tokenizer import Tokenizer
+from onechip.models.weights import load_weights, quantize_params
+
+COMPILE_EVENT = "/jax/core/compile/backend_compile_duration"
+
+
+class CompileCounter:
+    """Counts what XLA compiles in this process; after `ready` it must stay at zero."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._at_ready = 0
+        jax.monitoring.register_event_duration_secs_listener(self._hear)
+
+    def _hear(self, event: str, _seconds: float, **_: Any) -> None:
+        self.total += event == COMPILE_EVENT
+
+    def ready(self) -> None:
+        self._at_ready = self.total
+
+    @property
+    def since_ready(self) -> int:
+        return self.total - self._at_ready
+
+
+@dataclass(slots=True)
+class LoadedEngine:
+    """What the engine's loop runs with. `state` is replaced by every program that runs.
+
+    Attributes:
+        prefill, decode: executables by chunk and by row bucket.
+        stop_ids: the model's own.
+    """
+
+    config: ModelConfig
+    plan: Plan
+    precision: Precision
+    chip: Chip
+    params: Params
+    state: programs.State
+    prefill: dict[int, Executable]
+    decode: dict[int, Executable]
+    stop_ids: tuple[int, ...]
+    compiles: CompileCounter
+
+    def describe(self) -> str:
+        """Chip, precision and memory plan."""
+        return f"{self.chip.kind} ({self.chip.platform}): {self.precision.describe()}\n{self.plan.describe()}"
+
+
+def load(wishes: EngineConfig, progress: Progress) -> LoadedEngine:
+    """Everything between a folder and the first token.
+
+    Raises:
+        UsageError, CheckpointError, CapacityError: nothing large has been allocated when these are raised.
+    """
+    compiles = CompileCounter()
+    progress("reading the checkpoint", 0.0)
+    config = read_config(wishes.model)
+    scheme = read_scheme(read_json(wishes.model / "config.json"))
+    tokenizer = Tokenizer.load(wishes.model, config.eos_ids)
+    chip = Chip.detect()
+    precision = placement.choose_precision(wishes.dtype, scheme is not None, chip.platform)
+    dense = frozenset(
+        spec.name for spec in expected_tensors(config) if scheme and not scheme.covers(spec.module)
+    )
+    weight_bytes = placement.planned_bytes(config, precision, dense)
+    plan = make_plan(config, wishes, chip, weight_bytes, precision.activations)
+
+    params = _load_params(wishes, config, precision, progress)
+    executables = _load_programs(wishes.cache_dir, config, plan, precision, params, progress)
+    progress("warming up", 0.95)
+    loaded = LoadedEngine(
+        config=config,
+        plan=plan,
+        precision=precision,
+        chip=chip,
+        params=params,
+        state=executables["init"](),
+        prefill={bucket: executables[f"prefill[{bucket}]"] for bucket in plan.chunk_buckets},
+        decode={bucket: executables[f"decode[{bucket}]"] for bucket in plan.row_buckets},
+        stop_ids=tuple(sorted(tokenizer.stop_ids)),
+        compiles=compiles,
+    )
+    _warm_up(loaded)
+    compiles.ready()
+    progress("ready", 1.0)
+    return loaded
+
+
+def _load_params(
+    wishes: EngineConfig, config: ModelConfig, precision: Precision, progress: Progress
+) -> Params:
+    def on_tensor(name: str, done: int, total: int) -> None:
+        progress(f"loading weights ({name})", 0.4 * done / max(total, 1))
+
+    params = load_weights(wishes.model, config, progress=on_tensor)
+    if precision.int4:
+        progress("quantising to int4", 0.4)
+        params = quantize_params(params, config)
+    return placement.place(params, precision)
+
+
+def _load_programs(
+    cache_dir: Path | None,
+    config: ModelConfig,
+    plan: Plan,
+    precision: Precision,
+    params: Params,
+    progress: Progress,
+) -> dict[str, Executable]:
+    listing = programs.listing(config, plan, params)
+    folder = None
+    if cache_dir is not None:
+        shapes = [(program.name, program.arguments) for program in listing]
+        folder = cache_dir / "executables" / aot.fingerprint(config, precision, plan.window, shapes)
+        if not folder.is_dir():
+            progress("compiling for the first time (kept for the next start)", 0.45)
+    executables = {}
+    for count, program in enumerate(listing):
+        progress(f"preparing {program.name}", 0.45 + 0.5 * count / len(listing))
+        executables[program.name] = aot.load_or_compile(program, folder)
+    if folder is not None:
+        aot.prune(folder.parent)
+    return executables
+
+
+def _warm_up(loaded: LoadedEngine) -> None:
+    """Run the smallest program of each kind once, so that the first request finds everything paged in."""
+    bucket = loaded.plan.chunk_buckets[0]
+    chunk = programs.Chunk(
+        np.zeros(bucket, np.int32), np.int32(0), np.int32(0), np.int32(bucket), np.bool_(True)
+    )
+    loaded.state, _ = loaded.prefill[bucket](loaded.params, loaded.state, chunk, sampling.rows_of())
+    bucket = loaded.plan.row_buckets[0]
+    active = np.zeros(bucket, np.bool_)
+    active[0] = True
+    loaded.state, tokens = loaded.decode[bucket](loaded.params, loaded.state, active)
+    np.asarray(tokens)
