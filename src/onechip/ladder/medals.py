@@ -39,14 +39,14 @@ class Verdict(msgspec.Struct, frozen=True):
     """What a row shows.
 
     Attributes:
-        outcome: "medal": the leader beats each other arm. "level": the scores that are not separated are shown
-            to lie within the margin of the leader's. "tie": equal counts. "no contest": fewer than two arms have
-            the figure. "no test": a count that is shown without one.
+        outcome: "medal": the leader beats each other arm. "level": the scores that are not separated are
+            shown to lie within the margin of the leader's. "tie": equal counts. "no contest": fewer than two
+            arms have the figure. "no test": a count that is shown without one.
         leader: arm with the best value; None if no arm has one.
         runner_up: the next best arm.
-        rivals: the arms that the leader is not separated from.
-        p, adjusted_p: largest p of the leader against another arm, and the same after Holm; None where nothing
-            is tested.
+        rivals: the arms that the leader is not separated from; none where only the correction took a medal away.
+        p, adjusted_p: largest p of the leader against another arm, and the same after Holm; None where
+            nothing is tested.
     """
 
     outcome: Outcome
@@ -141,7 +141,6 @@ def _judge(row: Row, court: Court) -> Verdict:
 
 def _corrected(verdict: Verdict, adjusted: float) -> Verdict:
     """The verdict after Holm's correction, which can take a medal away but not give one."""
-    if verdict.outcome == "medal" and adjusted >= ALPHA and verdict.runner_up:
-        rivals = (verdict.runner_up,)
-        return msgspec.structs.replace(verdict, outcome="not separated", rivals=rivals, adjusted_p=adjusted)
+    if verdict.outcome == "medal" and adjusted >= ALPHA:
+        return msgspec.structs.replace(verdict, outcome="not separated", adjusted_p=adjusted)
     return msgspec.structs.replace(verdict, adjusted_p=adjusted)

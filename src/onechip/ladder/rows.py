@@ -69,8 +69,14 @@ def _sweep_tasks(places: Sequence[Place]) -> Iterator[Task]:
     for variant in dict.fromkeys(place.variant for place in places):
         levels = sorted(place.level for place in places if place.variant == variant)
         for level in dict.fromkeys((levels[0], levels[-1])):
-            label = f"{level} request{'s' if level > 1 else ''}, {variant} tokens"
+            label = f"{level} request{'s' if level > 1 else ''}, {lengths(variant)}"
             yield Task(Place("sweep", variant, level), "whole_batch_tok_s", label)
+
+
+def lengths(variant: str) -> str:
+    """A sweep's shape in words: "512/128" is 512 tokens in, 128 out."""
+    before, _, after = variant.partition("/")
+    return f"{before} in, {after} out"
 
 
 Remarks = dict[tuple[str, Place], str]

@@ -38,6 +38,7 @@ class Summary(msgspec.Struct, frozen=True):
         one_block: arms ran one after the other, so drift of the machine between them is in no interval.
         uneven: places where arms were not given the same work, one sentence each.
         client_worst: the largest reading of each of the client's own costs.
+        estimated: arms whose tokens per event were spread by the length of the text.
         rows: the medal table.
     """
 
@@ -50,6 +51,7 @@ class Summary(msgspec.Struct, frozen=True):
     one_block: bool
     uneven: tuple[str, ...]
     client_worst: dict[str, float]
+    estimated: tuple[str, ...]
     rows: tuple[medals.Row, ...]
     measures: tuple[figures.Measure, ...]
     latencies: tuple[figures.Latency, ...]
@@ -106,6 +108,7 @@ def summarise(manifest: Manifest, cells: Sequence[CellRecord]) -> Summary:
         one_block=_one_block([record.cell.arm for record in ordered]),
         uneven=tuple(_uneven(ordered)),
         client_worst=_worst(ordered),
+        estimated=tuple(arm for arm in arms if _estimated(places, arm)),
         rows=tuple(medals.award(table, medals.Court(contrasts, pairs))),
         measures=measures,
         latencies=tuple(figures.latencies(places)),
@@ -135,6 +138,11 @@ def _uneven(records: Iterable[CellRecord]) -> Iterator[str]:
             sides = " and ".join(", ".join(dict.fromkeys(arms)) for arms in definitions.values())
             where = f"{place.job} {place.variant} at {place.level}, repeat {repeat}"
             yield f"{where}: {sides} were given different work."
+
+
+def _estimated(places: figures.Places, arm: str) -> bool:
+    mine = (record for (owner, _), records in places.items() if owner == arm for record in records)
+    return any(request.extra.get("tokens_from") == "text" for record in mine for request in record.requests)
 
 
 def _worst(records: Iterable[CellRecord]) -> dict[str, float]:

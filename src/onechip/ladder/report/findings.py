@@ -1,0 +1,187 @@
+"""What a report says in words: the summary in, sentences out.
+
+No sentence holds a number or a name that is not read from the summary, and each says where it was read: JSON
+pointers into summary.json.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from onechip.ladder.answers import Pair
+from onechip.ladder.medals import Row, evidence_of_answers
+from onechip.ladder.records import TIMING_VERSION
+from onechip.ladder.report import wording
+from onechip.ladder.stats import ALPHA, MIN_REPEATS
+from onechip.ladder.summary import Summary
+
+
+class Finding(NamedTuple):
+    """One sentence, and the JSON pointers into summary.json that it was made from."""
+
+    text: str
+    sources: tuple[str, ...]
+
+
+def findings(summary: Summary) -> list[Finding]:
+    """Who wins what and by how much; what is not separated; what cannot be claimed; accuracy; validity."""
+    return [
+        *_standing(summary),
+        *_wins(summary),
+        *_open_rows(summary),
+        *_accuracy(summary),
+        *_texts(summary),
+        *_validity(summary),
+    ]
+
+
+def notices(summary: Summary) -> list[str]:
+    """What a reader must know before the numbers: the stand-in, what was cut, what the design cannot see."""
+    manifest = summary.manifest
+    told = [*_stand_in(summary), *manifest.notes, *_unfinished(summary), *summary.uneven]
+    told += [f"{arm.name}: {note}" for arm in manifest.arms for note in arm.notes]
+    told += [
+        f"{arm} did not say how many tokens each event carries: its token times are an estimate, spread by"
+        " the length of the text."
+        for arm in summary.estimated
+    ]
+    if any(row.verdict.outcome == "too few repeats" for row in summary.rows):
+        told.append(
+            f"Below {MIN_REPEATS} repeats per arm no claim of difference is made, and no medal is given."
+        )
+    if summary.one_block:
+        told.append(
+            "The arms ran one after the other, each in one block, so a drift of the machine's speed between"
+            " the blocks is in none of the intervals."
+        )
+    if summary.timing_versions not in ((), (TIMING_VERSION,)):
+        versions = " and ".join(map(str, summary.timing_versions))
+        told.append(
+            f"The cells were timed by version {versions} of the timing definitions; this report knows"
+            f" {TIMING_VERSION}."
+        )
+    return told
+
+
+def _stand_in(summary: Summary) -> Iterator[str]:
+    if summary.stand_in:
+        yield (
+            "The model is acorn, a small stand-in with Gemma 4 E2B's architecture that ships with the"
+            " package. Its speed and accuracy say nothing about Gemma 4."
+        )
+
+
+def _unfinished(summary: Summary) -> Iterator[str]:
+    if summary.manifest.finished_at is None:
+        yield f"The ladder is not finished: this report rests on the {summary.cells} cells measured so far."
+
+
+def _standing(summary: Summary) -> Iterator[Finding]:
+    """One sentence over the whole table: who wins how many rows, and how many have no winner."""
+    if len(summary.arms) < 2 or not summary.rows:
+        return
+    winners = Counter(row.verdict.leader for row in summary.rows if row.verdict.outcome == "medal")
+    wins = ", ".join(f"{arm} {winners[arm]}" for arm in sorted(summary.arms, key=lambda arm: -winners[arm]))
+    rest = len(summary.rows) - winners.total()
+    sources = tuple(f"/rows/{i}" for i in range(len(summary.rows)))
+    yield Finding(f"Rows won, of {len(summary.rows)}: {wins}; no established winner: {rest}.", sources)
+
+
+def _wins(summary: Summary) -> Iterator[Finding]:
+    for i, row in enumerate(summary.rows):
+        if row.verdict.outcome == "medal" and row.family == "speed":
+            yield Finding(_win(summary, row), (f"/rows/{i}", *_pointer(summary, row)))
+
+
+def _win(summary: Summary, row: Row) -> str:
+    found, ratio = row.verdict, wording.advantage(summary, row)
+    assert ratio is not None
+    best, second = _value(row, found.leader), _value(row, found.runner_up)
+    factor = f"{ratio.ratio:.2f} times"
+    by = {
+        "tok/s": f"{factor} as fast",
+        "bytes": f"{found.runner_up} takes {factor} as much",
+    }.get(row.unit, f"{found.runner_up} takes {factor} as long")
+    return (
+        f"{found.leader} wins “{row.label}”: {best} against {second} of {found.runner_up}; {by}"
+        f" (95 % interval {wording.span(ratio.interval)}; {ratio.n_a} and {ratio.n_b} repeats)."
+    )
+
+
+def _open_rows(summary: Summary) -> Iterator[Finding]:
+    """Rows of speed without a medal, grouped by why."""
+    close = [(i, row) for i, row in enumerate(summary.rows) if _is(row, "not separated")]
+    if close:
+        listed = "; ".join(f"“{row.label}” ({wording.margin(summary, row)})" for _, row in close)
+        yield Finding(f"Not separated, so without a winner: {listed}.", tuple(f"/rows/{i}" for i, _ in close))
+    few = [(i, row) for i, row in enumerate(summary.rows) if _is(row, "too few repeats")]
+    if few:
+        listed = ", ".join(f"“{row.label}” ({wording.repeats(row)})" for _, row in few)
+        yield Finding(
+            f"No claim of difference, since fewer than {MIN_REPEATS} repeats were run: {listed}.",
+            tuple(f"/rows/{i}" for i, _ in few),
+        )
+
+
+def _is(row: Row, outcome: str) -> bool:
+    return row.family == "speed" and row.verdict.outcome == outcome
+
+
+def _accuracy(summary: Summary) -> Iterator[Finding]:
+    for i, pair in enumerate(summary.pairs):
+        if pair.b == summary.arms[0]:
+            yield Finding(_pair(pair), (f"/pairs/{i}",))
+
+
+def _pair(pair: Pair) -> str:
+    paired, p = pair.paired, pair.holm_p if pair.holm_p is not None else pair.paired.p
+    if p < ALPHA and evidence_of_answers(paired).separated:
+        verdict = f"{pair.a if paired.difference > 0 else pair.b} is better"
+    elif paired.level:
+        verdict = f"level within {100 * paired.margin:.0f} points"
+    else:
+        verdict = f"neither shown to differ nor shown to be level; {wording.detectable(paired)}"
+    return (
+        f"{pair.variant}: {pair.a} {100 * paired.score_a:.1f} %, {pair.b} {100 * paired.score_b:.1f} % of"
+        f" {paired.n} questions; difference {wording.points(paired.difference)} points (95 % interval"
+        f" {wording.point_span(paired.interval)}); {paired.only_a} questions only the first got right,"
+        f" {paired.only_b} only the second; exact McNemar {wording.probability(paired.p)}, after Holm"
+        f" {wording.probability(p)}: {verdict}."
+    )
+
+
+def _texts(summary: Summary) -> Iterator[Finding]:
+    for i, row in enumerate(summary.rows):
+        if row.figure == "same_texts":
+            known = [found for found in row.entries if found.value is not None]
+            counts = ", ".join(f"{found.arm} {found.value:.0f} of {found.n}" for found in known)
+            yield Finding(f"Prompts that got the same text in every repeat: {counts}.", (f"/rows/{i}",))
+
+
+def _validity(summary: Summary) -> Iterator[Finding]:
+    if summary.invalid:
+        invalid = f"{len(summary.invalid)} of {summary.cells} cells are INVALID"
+        yield Finding(f"{invalid}; they are listed below and are in no figure.", ("/invalid", "/cells"))
+    elif summary.cells:
+        yield Finding(f"All {summary.cells} cells are valid.", ("/invalid", "/cells"))
+    wide = [(i, m) for i, m in enumerate(summary.measures) if m.spread.unstable]
+    shown = {(row.place, row.figure) for row in summary.rows}
+    wide = [(i, m) for i, m in wide if (m.place, m.figure) in shown]
+    if wide:
+        labels = {(row.place, row.figure): row.label for row in summary.rows}
+        listed = "; ".join(f"{m.arm} in “{labels[m.place, m.figure]}”" for _, m in wide)
+        yield Finding(f"UNSTABLE in the table: {listed}.", tuple(f"/measures/{i}" for i, _ in wide))
+
+
+def _value(row: Row, arm: str | None) -> str:
+    return next(wording.entry(row, found) for found in row.entries if found.arm == arm)
+
+
+def _pointer(summary: Summary, row: Row) -> Iterator[str]:
+    """Where the ratio of leader and runner-up stands."""
+    duel = {row.verdict.leader, row.verdict.runner_up}
+    for i, c in enumerate(summary.contrasts):
+        if (c.place, c.figure) == (row.place, row.figure) and {c.a, c.b} == duel:
+            yield f"/contrasts/{i}"

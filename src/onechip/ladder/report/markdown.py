@@ -1,0 +1,60 @@
+"""report.md: the summary in, one Markdown text out, with the same tables and sentences as the page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from onechip.ladder.report import tables
+from onechip.ladder.report.findings import findings, notices
+from onechip.ladder.report.tables import MEDAL, MedalCell, Table
+from onechip.ladder.summary import Summary
+
+
+def markdown(summary: Summary) -> str:
+    """The whole report as GitHub-flavoured Markdown."""
+    parts = [f"# Ladder: {_safe(summary.manifest.plan.model)}", *_notices(summary)]
+    parts += ["## What it says", *(f"* {_safe(finding.text)}" for finding in findings(summary))]
+    parts += ["", "## Who wins what", _medals(summary)]
+    sections = {
+        "Start": [tables.speed(summary, "start", "Stretches and memory")],
+        "One request": [tables.speed(summary, "one", "One request, and four at once")],
+        "Sweep": [*tables.sweep(summary), tables.latency(summary)],
+        "Accuracy": [tables.scores(summary), tables.pairs(summary), tables.flips(summary)],
+        "Validity": [tables.invalid(summary)],
+        "What ran": [tables.arms(summary), tables.facts(summary)],
+    }
+    for title, shown in sections.items():
+        filled = [table for table in shown if table.rows]
+        if filled:
+            parts += ["", f"## {title}"]
+            parts += [f"### {table.title}\n\n{_table(table)}\n" for table in filled]
+    return "\n".join(parts) + "\n"
+
+
+def _notices(summary: Summary) -> list[str]:
+    return ["", *(f"> {_safe(notice)}\n>" for notice in notices(summary)), ""]
+
+
+def _medals(summary: Summary) -> str:
+    head = ("task", *summary.arms, "difference [95 % interval]")
+    rows = [
+        (row.label, *(_medal_cell(cell) for cell in row.cells), row.verdict)
+        for row in tables.medal_rows(summary)
+    ]
+    return _table(Table("", head, tuple(rows), (0, len(head) - 1)))
+
+
+def _medal_cell(cell: MedalCell) -> str:
+    shown = f"{MEDAL} **{cell.text}**" if cell.state == "medal" else cell.text
+    return f"{shown} ({cell.remark})" if cell.remark else shown
+
+
+def _table(table: Table) -> str:
+    rule = ["---" if i in table.wide else "---:" for i in range(len(table.head))]
+    lines: list[Sequence[str]] = [table.head, rule, *table.rows]
+    return "\n".join("| " + " | ".join(_safe(cell) for cell in line) + " |" for line in lines)
+
+
+def _safe(text: str) -> str:
+    """Text that cannot end a table cell or start markup."""
+    return " ".join(text.replace("|", "\\|").replace("<", "&lt;").split())

@@ -1,0 +1,240 @@
+"""The tables of a report: the summary in, tables of strings out, and the medal table for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from onechip.ladder.figures import KINDS, Measure
+from onechip.ladder.medals import Row
+from onechip.ladder.report import wording
+from onechip.ladder.report.findings import findings, notices
+from onechip.ladder.report.wording import NONE
+from onechip.ladder.rows import lengths
+from onechip.ladder.summary import Summary
+
+MEDAL = "🥇"
+
+
+class Table(NamedTuple):
+    """A table of strings; `wide` names the columns that hold text rather than numbers."""
+
+    title: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    wide: tuple[int, ...] = (0,)
+
+
+class MedalCell(NamedTuple):
+    """One cell of the medal table: `state` is "medal", "plain" or "missing"."""
+
+    text: str
+    state: str
+    remark: str
+
+
+class MedalRow(NamedTuple):
+    label: str
+    cells: tuple[MedalCell, ...]
+    verdict: str
+
+
+def medal_rows(summary: Summary) -> list[MedalRow]:
+    """The medal table: rows are tasks, columns are the summary's arms."""
+    return [
+        MedalRow(row.label, tuple(_medal_cells(row)), wording.verdict(summary, row)) for row in summary.rows
+    ]
+
+
+def _medal_cells(row: Row) -> Iterable[MedalCell]:
+    winner = row.verdict.leader if row.verdict.outcome == "medal" else None
+    for found in row.entries:
+        state = "missing" if found.value is None else "medal" if found.arm == winner else "plain"
+        yield MedalCell(wording.entry(row, found), state, "UNSTABLE" if found.remark == "UNSTABLE" else "")
+
+
+def terminal_table(summary: Summary) -> RenderableType:
+    """The medal table, notices and findings for a terminal (rich)."""
+    table = RichTable(box=box.SIMPLE_HEAD, title="Who wins what", title_justify="left", title_style="bold")
+    table.add_column("task")
+    for arm in summary.arms:
+        table.add_column(arm, justify="right")
+    table.add_column("difference [95 % interval]")
+    for row in medal_rows(summary):
+        cells = [_rich_cell(cell) for cell in row.cells]
+        table.add_row(row.label, *cells, Text(row.verdict))
+    said = [Text(f"• {finding.text}") for finding in findings(summary)]
+    told = [Text(f"! {notice}", style="yellow") for notice in notices(summary)]
+    return Group(table, *said, Text(""), *told)
+
+
+def _rich_cell(cell: MedalCell) -> Text:
+    mark = f"{MEDAL} " if cell.state == "medal" else ""
+    style = {"medal": "bold green", "missing": "dim"}.get(cell.state, "")
+    return Text(mark + cell.text + (f" {cell.remark}" if cell.remark else ""), style=style)
+
+
+def speed(summary: Summary, job: str, title: str, variant: str | None = None) -> Table:
+    """Median, extremes, spread and both intervals of every figure of a job, or of one variant of it."""
+    rows = [
+        _speed_row(m) for m in summary.measures if m.place.job == job and variant in (None, m.place.variant)
+    ]
+    head = (
+        *("place", "figure", "arm", "headline", "n", "min", "median", "max", "spread"),
+        *("mean, 95 % interval", "median, 95 % bootstrap", "stability"),
+    )
+    return Table(title, head, tuple(rows), (0, 1, 2, 11))
+
+
+def sweep(summary: Summary) -> list[Table]:
+    """One table of speeds for each shape."""
+    shapes = dict.fromkeys(m.place.variant for m in summary.measures if m.place.job == "sweep")
+    return [speed(summary, "sweep", f"Speeds, {lengths(shape)}", shape) for shape in shapes]
+
+
+def _speed_row(m: Measure) -> tuple[str, ...]:
+    unit, s = KINDS[m.figure].unit, m.spread
+    intervals = [
+        NONE if i is None else f"{wording.quantity(i.low, unit)} to {wording.quantity(i.high, unit)}"
+        for i in (s.interval, s.bootstrap)
+    ]
+    return (
+        wording.where(m.place),
+        KINDS[m.figure].label,
+        m.arm,
+        wording.quantity(m.headline, unit),
+        str(s.n),
+        *(wording.quantity(value, unit) for value in (s.minimum, s.median, s.maximum)),
+        f"{s.spread:.1%}",
+        *intervals,
+        f"UNSTABLE: {'; '.join(s.unstable)}" if s.unstable else "",
+    )
+
+
+def latency(summary: Summary) -> Table:
+    """Percentiles of TTFT and inter-token time in the sweep."""
+    rows = []
+    for found in summary.latencies:
+        tail = (NONE if value is None else wording.number(value) for value in (found.p95, found.p99))
+        body = (wording.number(found.p50), wording.number(found.p90), *tail)
+        label = KINDS[found.figure].label
+        rows.append((wording.where(found.place), label, found.arm, f"{found.n:,}", *body))
+    head = ("place", "wait", "arm", "samples", "p50 ms", "p90 ms", "p95 ms", "p99 ms")
+    return Table("Waits in the sweep", head, tuple(rows), (0, 1, 2))
+
+
+def scores(summary: Summary) -> Table:
+    """Each arm's score on each set, with every scorer's count."""
+    rows = []
+    for s in summary.scores:
+        interval = f"{100 * s.interval.low:.1f} to {100 * s.interval.high:.1f} %"
+        scorers = ", ".join(f"{name} {right}" for name, right in s.scorers.items())
+        found = (
+            f"{s.right}/{s.n}",
+            f"{100 * s.score:.1f} %",
+            interval,
+            str(s.truncated),
+            str(s.unparsed),
+            scorers,
+        )
+        rows.append((s.variant, s.arm, *found))
+    head = ("set", "arm", "right", "score", "Wilson 95 %", "cut at the limit", "unreadable", "by scorer")
+    return Table("Scores", head, tuple(rows), (0, 1, 7))
+
+
+def pairs(summary: Summary) -> Table:
+    """Paired comparisons with the reference arm."""
+    rows = []
+    for found in summary.pairs:
+        if found.b != summary.arms[0]:
+            continue
+        p = found.paired
+        shown = NONE if p.detectable is None else f"{100 * p.detectable:.1f}"
+        counts = (str(p.both), str(p.only_a), str(p.only_b), str(p.neither))
+        tests = (f"{p.p:.4f}", NONE if found.holm_p is None else f"{found.holm_p:.4f}")
+        level = f"level within {100 * p.margin:.0f} points" if p.level else "not shown to be level"
+        difference = (
+            wording.points(p.difference),
+            wording.point_span(p.interval),
+            wording.point_span(p.adjusted),
+        )
+        rows.append((found.variant, f"{found.a} − {found.b}", *counts, *difference, *tests, shown, level))
+    head = (
+        *(
+            "set",
+            "arms",
+            "both",
+            "only first",
+            "only second",
+            "neither",
+            "difference, points",
+            "bootstrap 95 %",
+        ),
+        *("Bonett-Price 95 %", "McNemar p", "Holm p", "detectable, points", "equivalence"),
+    )
+    return Table("Paired by question", head, tuple(rows), (0, 1, 12))
+
+
+def flips(summary: Summary) -> Table:
+    """Questions that only one of an arm and the reference got right."""
+    rows = [
+        (pair.variant, flip.question, flip.expected, flip.right, *(_short(text) for text in flip.texts))
+        for pair in summary.pairs
+        if pair.b == summary.arms[0]
+        for flip in pair.flips
+    ]
+    head = ("set", "question", "expected", "only right", "first arm wrote", "reference wrote")
+    return Table("Flips", head, tuple(rows), (0, 1, 2, 3, 4, 5))
+
+
+def invalid(summary: Summary) -> Table:
+    """Cells that no figure uses, with their reasons."""
+    rows = [
+        (found.arm, wording.where(found.place), str(found.repeat), " ".join(found.reasons))
+        for found in summary.invalid
+    ]
+    return Table("INVALID cells", ("arm", "place", "repeat", "why"), tuple(rows), (0, 1, 3))
+
+
+def arms(summary: Summary) -> Table:
+    """What each arm ran: version, command line, environment, checkpoint."""
+    rows = []
+    for arm in summary.manifest.arms:
+        environment = " ".join(f"{name}={value}" for name, value in arm.environment.items()) or NONE
+        hashes = ", ".join(f"{name} {digest[:12]}" for name, digest in arm.checkpoint.items()) or NONE
+        rows.append((arm.name, arm.version, " ".join(arm.command) or NONE, environment, hashes))
+    head = ("arm", "version", "command", "environment set", "checkpoint (SHA-256, first 12)")
+    return Table("Arms", head, tuple(rows), (0, 1, 2, 3, 4))
+
+
+def facts(summary: Summary) -> Table:
+    """Machine, our own version, prompts, data, scorers."""
+    m = summary.manifest
+    rows = [
+        *((f"machine: {name}", value) for name, value in m.machine.items()),
+        *((f"onechip: {name}", value) for name, value in m.onechip.items()),
+        ("model", m.plan.model),
+        ("started", m.started_at),
+        *(("resumed", moment) for moment in m.resumed_at),
+        ("finished", m.finished_at or "not finished"),
+        ("timing definitions", f"version {', '.join(map(str, summary.timing_versions)) or NONE}"),
+        *((f"prompts: {name}", digest) for name, digest in m.prompts.items()),
+        *(
+            (f"data: {name}", ", ".join(f"{k} {v}" for k, v in entry.items()))
+            for name, entry in m.data.items()
+        ),
+        *((f"scorer: {name}", f"version {version}") for name, version in m.scorers.items()),
+        *((f"client, worst: {name}", wording.number(value)) for name, value in summary.client_worst.items()),
+    ]
+    return Table("Run", ("what", "value"), tuple(rows), (0, 1))
+
+
+def _short(text: str, limit: int = 160) -> str:
+    """The end of a text, where its answer stands."""
+    flat = " ".join(text.split())
+    return flat if len(flat) <= limit else f"… {flat[-limit:]}"

@@ -1,0 +1,121 @@
+"""Numbers and verdicts as a reader sees them: figures with their units in, short strings out."""
+
+from __future__ import annotations
+
+from onechip.ladder.figures import Place
+from onechip.ladder.medals import Entry, Row
+from onechip.ladder.stats import MIN_REPEATS, Interval, Paired, Ratio
+from onechip.ladder.summary import Summary
+
+NONE = "–"
+LEVEL = {"medal": "wins", "level": "level within 2 points", "tie": "tie", "no contest": "no contest"}
+
+
+def number(value: float) -> str:
+    """Four significant digits or so, thousands separated, never in exponents."""
+    for bound, decimals in ((10, 2), (10_000, 1)):
+        if abs(value) < bound:
+            return f"{value:,.{decimals}f}"
+    return f"{value:,.0f}"
+
+
+def quantity(value: float, unit: str) -> str:
+    """A figure with its unit; `value` as kept in the summary."""
+    if unit == "%":
+        return f"{100 * value:.1f} %"
+    if unit == "bytes":
+        return f"{value / 2**30:.2f} GiB" if value >= 2**30 else f"{value / 2**20:.0f} MiB"
+    return f"{number(value)} {unit}"
+
+
+def span(interval: Interval | None, decimals: int = 2) -> str:
+    """An interval of a ratio: 1.05 to 1.09."""
+    return NONE if interval is None else f"{interval.low:.{decimals}f} to {interval.high:.{decimals}f}"
+
+
+def points(value: float) -> str:
+    """A difference of two scores in percentage points, signed."""
+    return f"{100 * value:+.1f}".replace("-", "−")
+
+
+def point_span(interval: Interval) -> str:
+    return f"{points(interval.low)} to {points(interval.high)}"
+
+
+def probability(p: float) -> str:
+    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
+
+
+def where(place: Place) -> str:
+    """One place of the ladder, for lists."""
+    at = f" at {place.level}" if place.job in ("sweep", "one") else ""
+    return f"{place.job} {place.variant}{at}"
+
+
+def entry(row: Row, found: Entry) -> str:
+    """One cell of the medal table, without its mark."""
+    if found.value is None:
+        return {"invalid": "INVALID", "not run": NONE}.get(found.remark, found.remark)
+    if row.unit == "prompts":
+        return f"{found.value:.0f}/{found.n}"
+    return quantity(found.value, row.unit)
+
+
+def repeats(row: Row) -> str:
+    """How many repeats a row rests on: "2" or "4 to 6"."""
+    counts = sorted({found.n for found in row.entries if found.value is not None})
+    return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+
+
+def verdict(summary: Summary, row: Row) -> str:
+    """The last column of the medal table."""
+    found = row.verdict
+    if found.outcome == "medal" and found.leader and found.runner_up:
+        return f"{found.leader}, {margin(summary, row)}"
+    if found.outcome == "too few repeats":
+        return f"no claim: {repeats(row)} of {MIN_REPEATS} repeats"
+    if found.outcome == "no test":
+        return "count, not tested"
+    if found.outcome == "not separated":
+        return f"{found.leader} {_not_separated(row)}, {margin(summary, row)}"
+    return LEVEL[found.outcome]
+
+
+def _not_separated(row: Row) -> str:
+    """Whom the leader is not separated from, or that only Holm's correction took the medal away."""
+    found = row.verdict
+    if not found.rivals and found.adjusted_p is not None:
+        return f"not separated after Holm ({probability(found.adjusted_p)})"
+    return f"not separated from {', '.join(found.rivals)}"
+
+
+def margin(summary: Summary, row: Row) -> str:
+    """By how much the leader differs from the runner-up, with the 95 % interval in brackets."""
+    found = row.verdict
+    assert found.leader is not None
+    assert found.runner_up is not None
+    if row.family == "accuracy":
+        paired = summary.paired(row, found.leader, found.runner_up)
+        return (
+            NONE if paired is None else f"{points(paired.difference)} points [{point_span(paired.interval)}]"
+        )
+    ratio = advantage(summary, row)
+    return NONE if ratio is None else f"{ratio.ratio:.2f}× [{span(ratio.interval)}]"
+
+
+def advantage(summary: Summary, row: Row) -> Ratio | None:
+    """Better over worse: a ratio above 1 favours the leader, whichever way the figure runs."""
+    found = row.verdict
+    if found.leader is None or found.runner_up is None:
+        return None
+    ratio = summary.ratio(row, found.leader, found.runner_up)
+    return ratio.inverse() if ratio is not None and row.better == "lower" else ratio
+
+
+def detectable(paired: Paired) -> str:
+    """What this many questions could have shown."""
+    if paired.detectable is None:
+        return f"{paired.n} questions could show no difference of any size"
+    return (
+        f"{paired.n} questions show a difference of {100 * paired.detectable:.1f} points four times in five"
+    )
