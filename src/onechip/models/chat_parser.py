@@ -57,6 +57,20 @@ class CallClose:
 
 Delta = Text | Reasoning | CallOpen | CallArguments | CallClose
 
+
+def append_delta(deltas: list[Delta], delta: Delta) -> None:
+    """Append `delta`, joined with the last one where both say more of the same thing."""
+    last = deltas[-1] if deltas else None
+    if isinstance(delta, Text) and isinstance(last, Text):
+        deltas[-1] = Text(last.text + delta.text)
+    elif isinstance(delta, Reasoning) and isinstance(last, Reasoning):
+        deltas[-1] = Reasoning(last.text + delta.text)
+    elif isinstance(delta, CallArguments) and isinstance(last, CallArguments):
+        deltas[-1] = CallArguments(delta.index, last.fragment + delta.fragment)
+    else:
+        deltas.append(delta)
+
+
 _State = Literal["content", "after call", "channel name", "reasoning", "call header", "call arguments"]
 
 _THOUGHT = "thought\n"
@@ -139,16 +153,7 @@ class ChatParser:
         return deltas
 
     def _emit(self, delta: Delta) -> None:
-        """Append `delta`, joined with the one before it where both say more of the same thing."""
-        last = self._deltas[-1] if self._deltas else None
-        if isinstance(delta, Text) and isinstance(last, Text):
-            self._deltas[-1] = Text(last.text + delta.text)
-        elif isinstance(delta, Reasoning) and isinstance(last, Reasoning):
-            self._deltas[-1] = Reasoning(last.text + delta.text)
-        elif isinstance(delta, CallArguments) and isinstance(last, CallArguments):
-            self._deltas[-1] = CallArguments(delta.index, last.fragment + delta.fragment)
-        else:
-            self._deltas.append(delta)
+        append_delta(self._deltas, delta)
 
     def _on_text(self, text: str) -> None:
         if not text:

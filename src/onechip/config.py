@@ -1,0 +1,86 @@
+"""Command line and environment -> one frozen configuration a command, checked once and printed once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import get_args
+
+from onechip.engine.types import Dtype, EngineConfig
+from onechip.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class ServeConfig:
+    """What `onechip serve` runs with.
+
+    Attributes:
+        model: folder, hub id, or "acorn".
+        host, port: where to listen; port 0 takes a free one.
+        api_key: what clients must send as a bearer token; None asks for none.
+        context: tokens of one request, prompt and output together; None lets the memory plan choose.
+        max_requests: requests at once; None lets the memory plan choose.
+        dtype: precision of the weights, see engine.types.Dtype.
+        cache_dir: where compiled programs are kept.
+    """
+
+    model: str = "acorn"
+    host: str = "127.0.0.1"
+    port: int = 8000
+    api_key: str | None = None
+    context: int | None = None
+    max_requests: int | None = None
+    dtype: Dtype = "auto"
+    cache_dir: Path = Path("~/.cache/onechip")
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port < 65536:
+            raise UsageError(f"--port {self.port} is not a port: give 0 (any free one) to 65535.")
+        for name, value in (("--context", self.context), ("--max-requests", self.max_requests)):
+            if value is not None and value < 1:
+                raise UsageError(
+                    f"{name} {value} must be at least 1; leave it out to let the memory plan choose."
+                )
+        if self.dtype not in get_args(Dtype):
+            raise UsageError(f"--dtype {self.dtype!r} is unknown: give {', '.join(get_args(Dtype))}.")
+        if self.api_key == "":
+            raise UsageError("--api-key is empty: give a key, or leave it out to ask for none.")
+
+    def with_environment(self, environment: Mapping[str, str] = os.environ) -> ServeConfig:
+        """This configuration with what the environment adds to it.
+
+        Read are ONECHIP_API_KEY (if no --api-key was given: a command line can be seen by other users) and
+        ONECHIP_CACHE_DIR, XDG_CACHE_HOME.
+        """
+        folder = Path(environment.get("XDG_CACHE_HOME") or "~/.cache") / "onechip"
+        return replace(
+            self,
+            api_key=self.api_key or environment.get("ONECHIP_API_KEY") or None,
+            cache_dir=Path(environment.get("ONECHIP_CACHE_DIR") or folder).expanduser(),
+        )
+
+    @property
+    def model_id(self) -> str:
+        """What the API calls the model: a folder's name, or else the model as it was given."""
+        path = Path(self.model).expanduser()
+        return path.resolve().name if path.is_dir() and self.model != "acorn" else self.model
+
+    def engine(self, folder: Path) -> EngineConfig:
+        """The part that concerns the engine; `folder` holds the checkpoint."""
+        return EngineConfig(
+            model=folder,
+            context=self.context,
+            max_requests=self.max_requests,
+            dtype=self.dtype,
+            cache_dir=self.cache_dir,
+        )
+
+    def describe(self) -> str:
+        """One line for the terminal; the key itself is not shown."""
+        return (
+            f"serve {self.model} on {self.host}:{self.port}, dtype {self.dtype}, "
+            f"context {self.context or 'auto'}, max requests {self.max_requests or 'auto'}, "
+            f"API key {'required' if self.api_key else 'none'}, cache {self.cache_dir}"
+        )

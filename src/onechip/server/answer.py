@@ -1,0 +1,121 @@
+"""The engine's events for one request -> what the client gets to see: deltas, counts, and why it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+from onechip.engine.types import Event
+from onechip.models.chat_parser import CallClose, CallOpen, Delta, Text, append_delta
+from onechip.models.tokenizer import StreamDecoder
+from onechip.server.stop_strings import StopStrings
+
+FinishReason = Literal["stop", "length", "tool_calls"]
+
+
+class Reader(Protocol):
+    """Makes deltas of token ids; ChatParser is one."""
+
+    def push(self, ids: Sequence[int]) -> list[Delta]: ...
+
+    def finish(self) -> list[Delta]: ...
+
+
+class TextReader:
+    """The reader of plain completions: all is text."""
+
+    def __init__(self, decoder: StreamDecoder) -> None:
+        self._decoder = decoder
+
+    def push(self, ids: Sequence[int]) -> list[Delta]:
+        return _as_deltas(self._decoder.push(ids))
+
+    def finish(self) -> list[Delta]:
+        return _as_deltas(self._decoder.finish())
+
+
+class Answer:
+    """One answer in the making.
+
+    Stop strings are looked for in the answer's text, not in its thoughts or calls.
+
+    Attributes:
+        finish: why it ended, None while it goes on.
+        tokens: output tokens so far, the stop token included, none behind a stop string.
+        cached_tokens: prompt tokens that the engine had already.
+    """
+
+    def __init__(
+        self, reader: Reader, stops: Sequence[str] = (), min_tokens: int = 0, one_call: bool = False
+    ) -> None:
+        """Start reading.
+
+        Args:
+            stops: strings that end the answer and are not part of it.
+            min_tokens: stop strings count only behind this many tokens.
+            one_call: end behind the first tool call.
+        """
+        self._reader = reader
+        self._stops = StopStrings(stops) if stops else None
+        self._min_tokens = min_tokens
+        self._one_call = one_call
+        self._called = False
+        self.finish: FinishReason | None = None
+        self.tokens = 0
+        self.cached_tokens = 0
+
+    def take(self, event: Event) -> list[Delta]:
+        """What `event`, which must not be one of failure, adds; sets `finish` with the last."""
+        self.cached_tokens = max(self.cached_tokens, event.cached_tokens)
+        # The token that ended the answer is not part of it.
+        visible = event.tokens[:-1] if event.finish == "stop" else event.tokens
+        deltas: list[Delta] = []
+        # Where text can end the answer, each token is looked at alone: the count must stop with it.
+        parts = [(id,) for id in visible] if self._stops or self._one_call else [visible]
+        for part in parts:
+            self.tokens += len(part)
+            self._add(self._reader.push(part), deltas)
+            if self.finish:
+                return deltas
+        self.tokens += len(event.tokens) - len(visible)
+        if event.finish:
+            self._end("length" if event.finish == "length" else "stop", deltas)
+        return deltas
+
+    def _end(self, reason: FinishReason, deltas: list[Delta]) -> None:
+        self._add(self._reader.finish(), deltas)
+        if self.finish is None:
+            self._flush(deltas)
+            self.finish = "tool_calls" if self._called and reason == "stop" else reason
+
+    def _add(self, new: list[Delta], deltas: list[Delta]) -> None:
+        for delta in new:
+            if isinstance(delta, Text):
+                self._add_text(delta, deltas)
+            else:
+                self._flush(deltas)
+                append_delta(deltas, delta)
+                self._called |= isinstance(delta, CallOpen)
+                if self._one_call and isinstance(delta, CallClose):
+                    self.finish = "tool_calls"
+            if self.finish:
+                return
+
+    def _add_text(self, delta: Text, deltas: list[Delta]) -> None:
+        if self._stops is None or self.tokens <= self._min_tokens:
+            append_delta(deltas, delta)
+            return
+        text = self._stops.push(delta.text)
+        if text:
+            append_delta(deltas, Text(text))
+        if self._stops.hit:
+            self.finish = "stop"
+
+    def _flush(self, deltas: list[Delta]) -> None:
+        held = self._stops.flush() if self._stops else ""
+        if held:
+            append_delta(deltas, Text(held))
+
+
+def _as_deltas(text: str) -> list[Delta]:
+    return [Text(text)] if text else []

@@ -1,0 +1,90 @@
+"""POST /v1/completions: a text or token ids in, their continuation out, whole or as a stream."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Sequence
+
+from msgspec import UnsetType
+from starlette.responses import Response
+from starlette.types import Receive
+
+from onechip.engine.types import Request
+from onechip.errors import RequestError
+from onechip.models.chat_parser import Delta, Text
+from onechip.server.answer import Answer, FinishReason, TextReader
+from onechip.server.errors import json_response
+from onechip.server.generation import Generation
+from onechip.server.replies import TextChoice, TextCompletion, Usage
+from onechip.server.sampling import output_limit, sampling_params, stop_strings
+from onechip.server.schemas import CompletionBody
+from onechip.server.service import Model, Service
+from onechip.server.sse import EventStream
+
+
+async def completions(service: Service, body: CompletionBody, receive: Receive) -> Response:
+    """Continue one prompt. Without `max_tokens` it may go on to the end of the context.
+
+    Raises:
+        OnechipError: the request is wrong, or the engine does not take it.
+    """
+    model = service.model(body.model)
+    prompt = await _prompt_ids(body.prompt, model)
+    limit = output_limit(body.max_tokens, "max_tokens", len(prompt), model.engine.context)
+    params = sampling_params(body, model.defaults, limit, model.tokenizer.vocab_size)
+    request = Request(f"cmpl-{secrets.token_hex(16)}", tuple(prompt), params)
+    reader = TextReader(model.tokenizer.stream(body.skip_special_tokens is not False))
+    answer = Answer(reader, stops=stop_strings(body), min_tokens=params.min_tokens)
+    generation = Generation(service, model, request, answer)
+    model_id, created = service.config.model_id, int(time.time())
+    if body.stream:
+        return EventStream(generation, TextChunks(request.id, model_id, created), body.stream_options)
+    deltas: list[Delta] = []
+    with generation.watch(receive):
+        while answer.finish is None:
+            deltas += await generation.step()
+    choice = TextChoice(_text(deltas), answer.finish)
+    return json_response(TextCompletion(request.id, created, model_id, [choice], generation.usage))
+
+
+async def _prompt_ids(prompt: str | list[int | str], model: Model) -> list[int]:
+    """Token ids of the prompt: a text gets a BOS if it has none, ids are taken as they are."""
+    if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str):
+        prompt = prompt[0]
+    if isinstance(prompt, str):
+        return await model.encode(prompt, add_bos=True)
+    ids = [id for id in prompt if isinstance(id, int)]
+    if len(ids) != len(prompt) or not ids:
+        raise RequestError(
+            "prompt must be one text or one list of token ids; send several prompts as several requests.",
+            param="prompt",
+        )
+    last = model.tokenizer.vocab_size - 1
+    for id in ids:
+        if not 0 <= id <= last:
+            raise RequestError(f"prompt has token id {id}; the vocabulary is 0 to {last}.", param="prompt")
+    return ids
+
+
+def _text(deltas: Sequence[Delta]) -> str:
+    return "".join(delta.text for delta in deltas if isinstance(delta, Text))
+
+
+class TextChunks:
+    """The events of a streamed completion."""
+
+    def __init__(self, id: str, model_id: str, created: int) -> None:
+        self._id, self._model_id, self._created = id, model_id, created
+
+    def opening(self) -> list[TextChoice]:
+        return []
+
+    def window(self, deltas: Sequence[Delta]) -> list[TextChoice]:
+        return [TextChoice(_text(deltas))]
+
+    def closing(self, finish: FinishReason) -> TextChoice:
+        return TextChoice("", finish)
+
+    def body(self, choices: list[TextChoice], usage: Usage | UnsetType | None) -> TextCompletion:
+        return TextCompletion(self._id, self._created, self._model_id, choices, usage)

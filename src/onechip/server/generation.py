@@ -1,0 +1,94 @@
+"""One request from its submission to its last delta, with its count and its times."""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import Any
+
+from starlette.types import Receive
+
+from onechip.engine.types import Request
+from onechip.errors import EngineError
+from onechip.models.chat_parser import Delta
+from onechip.server.answer import Answer
+from onechip.server.metrics import RequestTimer
+from onechip.server.replies import PromptDetails, Usage
+from onechip.server.service import Model, Service
+from onechip.server.streams import ClientGone
+
+
+class Generation:
+    """A request that the engine works on.
+
+    Use it as a context manager: leaving it early, by an error or because the client is gone, frees its slot
+    within a window of decode steps.
+    """
+
+    def __init__(self, service: Service, model: Model, request: Request, answer: Answer) -> None:
+        """Submit `request`.
+
+        Raises:
+            QueueFullError, RequestError, EngineError: the engine does not take it.
+        """
+        self.answer = answer
+        self.request = request
+        self._engine = model.engine
+        self._streams = service.streams
+        self._timer = RequestTimer(service.metrics)
+        self._mailbox = self._streams.open(request.id)
+        self._over = False  # the engine has sent its last event
+        try:
+            self._engine.submit(request)
+        except BaseException:
+            self._streams.close(request.id)
+            raise
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens so far."""
+        prompt, output = len(self.request.prompt), self.answer.tokens
+        return Usage(prompt, prompt + output, output, PromptDetails(self.answer.cached_tokens))
+
+    def watch(self, receive: Receive) -> Generation:
+        """Give up as soon as the client goes away.
+
+        Args:
+            receive: of the HTTP request, whose body has been read.
+        """
+        self._watch: asyncio.Task[Any] = asyncio.create_task(_disconnected(receive))
+        self._watch.add_done_callback(lambda _: self._mailbox.abandon())
+        return self
+
+    async def step(self) -> list[Delta]:
+        """What the next window adds to the answer; `answer.finish` is set with the last.
+
+        Raises:
+            ClientGone: the client went away.
+            EngineError: the engine failed or is stopped.
+        """
+        event = await self._mailbox.take()
+        self._over = event.finish is not None
+        if event.finish in ("error", "cancelled"):
+            raise EngineError(event.error or "The server stopped before the answer was complete.")
+        self._timer.on_tokens(len(event.tokens))
+        return self.answer.take(event)
+
+    def __enter__(self) -> Generation:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._watch.cancel()
+        self._streams.close(self.request.id)
+        if not self._over:
+            self._engine.cancel(self.request.id)
+        given_up = kind is not None and issubclass(kind, ClientGone | asyncio.CancelledError)
+        reason = "abort" if given_up else self.answer.finish or "error"
+        self._timer.on_end(reason, len(self.request.prompt), self.answer.tokens)
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

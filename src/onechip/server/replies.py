@@ -1,0 +1,138 @@
+"""Bodies of the API's answers, field by field as OpenAI's clients read them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import UNSET, Struct, UnsetType
+
+from onechip.server.answer import FinishReason
+
+
+class PromptDetails(Struct):
+    cached_tokens: int = 0
+
+
+class Usage(Struct):
+    prompt_tokens: int
+    total_tokens: int
+    completion_tokens: int
+    prompt_tokens_details: PromptDetails
+
+
+class FunctionCall(Struct, omit_defaults=True):
+    """`name` stands only where the call begins."""
+
+    arguments: str
+    name: str | UnsetType = UNSET
+
+
+class ToolCall(Struct, omit_defaults=True):
+    """`id` and `type` stand only where the call begins, `index` only in a stream."""
+
+    function: FunctionCall
+    index: int | UnsetType = UNSET
+    id: str | UnsetType = UNSET
+    type: str | UnsetType = UNSET
+
+
+class ChatDelta(Struct, omit_defaults=True):
+    role: str | UnsetType = UNSET
+    content: str | UnsetType = UNSET
+    reasoning_content: str | UnsetType = UNSET
+    tool_calls: list[ToolCall] | UnsetType = UNSET
+
+
+class ChatMessage(Struct):
+    content: str | None
+    reasoning_content: str | UnsetType = UNSET
+    tool_calls: list[ToolCall] | UnsetType = UNSET
+    role: str = "assistant"
+    refusal: None = None
+
+
+class ChatChoice(Struct):
+    message: ChatMessage
+    finish_reason: FinishReason
+    index: int = 0
+    logprobs: None = None
+
+
+class ChatChunkChoice(Struct):
+    delta: ChatDelta
+    finish_reason: FinishReason | None = None
+    index: int = 0
+    logprobs: None = None
+
+
+class TextChoice(Struct):
+    """Of a whole completion and of a piece of a streamed one."""
+
+    text: str
+    finish_reason: FinishReason | None = None
+    index: int = 0
+    logprobs: None = None
+
+
+class ChatCompletion(Struct, tag_field="object", tag="chat.completion"):
+    id: str
+    created: int
+    model: str
+    choices: list[ChatChoice]
+    usage: Usage
+
+
+class ChatChunk(Struct, tag_field="object", tag="chat.completion.chunk"):
+    """`usage` is left out unless the client asked for it; then it is null in all events but some."""
+
+    id: str
+    created: int
+    model: str
+    choices: list[ChatChunkChoice]
+    usage: Usage | UnsetType | None = UNSET
+
+
+class TextCompletion(Struct, tag_field="object", tag="text_completion"):
+    """Of a whole completion and of a piece of a streamed one; for `usage` see ChatChunk."""
+
+    id: str
+    created: int
+    model: str
+    choices: list[TextChoice]
+    usage: Usage | UnsetType | None = UNSET
+
+
+class ModelCard(Struct, tag_field="object", tag="model"):
+    """`max_model_len` is vLLM's: tokens of prompt and output together."""
+
+    id: str
+    created: int
+    max_model_len: int
+    root: str
+    owned_by: str = "onechip"
+    parent: None = None
+
+
+class ModelList(Struct, tag_field="object", tag="list"):
+    data: list[ModelCard]
+
+
+class Tokens(Struct):
+    count: int
+    max_model_len: int
+    tokens: list[int]
+    token_strs: list[str] | None = None
+
+
+class Detokenized(Struct):
+    prompt: str
+
+
+class Readiness(Struct):
+    """`stage` and `progress` (0 to 1) say how far loading is."""
+
+    status: Literal["loading", "ready", "draining", "failed"]
+    model: str
+    message: str
+    stage: str = ""
+    progress: float = 0.0

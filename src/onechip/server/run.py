@@ -1,0 +1,137 @@
+"""`onechip serve`: a configuration in; a process that listens at once, loads, serves, drains on Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from functools import partial
+from types import FrameType
+
+import uvicorn
+
+from onechip.config import ServeConfig
+from onechip.engine.types import Progress
+from onechip.errors import UsageError
+from onechip.server.app import create_app
+from onechip.server.service import Model, Service
+from onechip.server.terminal import Terminal
+
+DRAIN_S = 600.0
+"""How long running requests may take after the first Ctrl-C."""
+
+KEEP_ALIVE_S = 75
+"""Idle connections are kept longer than clients keep them, so that a client never writes to a closed one."""
+
+
+def serve(config: ServeConfig) -> None:
+    """Serve until stopped.
+
+    Raises:
+        UsageError, CheckpointError, CapacityError, EngineError: it cannot start, or could not go on.
+    """
+    terminal = Terminal(config)
+    listener = _listen(config)
+    host, port = listener.getsockname()[:2]
+    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    service = Service(config, partial(load_model, config), terminal.progress)
+    server = _Server(service, terminal, url)
+    terminal.started(url)
+    try:
+        server.run(sockets=[listener])
+    finally:
+        terminal.close()
+    if service.error is not None:
+        raise service.error
+
+
+def load_model(config: ServeConfig, progress: Progress) -> Model:
+    """Everything between the name of a model and an engine that is ready; blocks.
+
+    Raises:
+        UsageError, CheckpointError, CapacityError: see errors.py.
+    """
+    progress("starting", 0.0)
+    # Imported here, in the thread that loads: JAX takes seconds, and the port shall answer meanwhile.
+    from onechip.engine.core import Engine
+    from onechip.models.chat_template import ChatTemplate
+    from onechip.models.config import read_config
+    from onechip.models.generation import GenerationDefaults
+    from onechip.models.source import resolve_model
+    from onechip.models.tokenizer import Tokenizer
+
+    folder = resolve_model(config.model)
+    eos_ids = read_config(folder).eos_ids
+    return Model(
+        tokenizer=Tokenizer.load(folder, eos_ids),
+        template=ChatTemplate.load(folder),
+        defaults=GenerationDefaults.load(folder),
+        engine=Engine.load(config.engine(folder), progress),
+    )
+
+
+def _listen(config: ServeConfig) -> socket.socket:
+    """A socket that is bound, so that a port in use is known before anything is loaded."""
+    try:
+        family = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM)[0][0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((config.host, config.port))
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UsageError(
+            f"Cannot listen on {config.host}:{config.port}: {reason}; try another --host or --port."
+        ) from None
+    return listener
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, with a first Ctrl-C that drains and a second that stops."""
+
+    def __init__(self, service: Service, terminal: Terminal, url: str) -> None:
+        super().__init__(
+            uvicorn.Config(
+                create_app(service, self._on_loaded),
+                log_level="warning",
+                access_log=False,
+                timeout_keep_alive=KEEP_ALIVE_S,
+                server_header=False,
+            )
+        )
+        self.url = url
+        self._service = service
+        self._terminal = terminal
+        self._draining: asyncio.Task[None] | None = None
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Ctrl-C or SIGTERM, in the main thread, wherever it is."""
+        if self._service.state == "loading":
+            # The thread that loads may be inside a compiler for minutes and cannot be interrupted.
+            self._terminal.close()
+            self._terminal.say("Stopped while loading.")
+            os._exit(130)
+        self._service.loop.call_soon_threadsafe(self._on_signal)
+
+    def _on_signal(self) -> None:
+        if self._draining is None:
+            self._draining = asyncio.create_task(self._drain())
+        else:
+            self._terminal.say("Stopping at once.")
+            self._service.stop()
+            self.force_exit = self.should_exit = True
+
+    async def _drain(self) -> None:
+        running = len(self._service.streams)
+        if running:
+            self._terminal.say(f"Finishing {running} running requests; Ctrl-C again stops at once.")
+        left = await asyncio.to_thread(self._service.drain, DRAIN_S)
+        if left:
+            self._terminal.say(f"{left} requests were not finished after {DRAIN_S:.0f} s.")
+        await asyncio.to_thread(self._service.stop)
+        self.should_exit = True
+
+    def _on_loaded(self) -> None:
+        if self._service.error is not None:
+            self.should_exit = True
+            return
+        self._terminal.ready(self.url, self._service.model().engine.description)

@@ -1,0 +1,85 @@
+"""A request's sampling fields and the checkpoint's defaults -> the engine's SamplingParams, checked."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TypeVar
+
+from onechip.engine.types import SamplingParams
+from onechip.errors import RequestError
+from onechip.models.generation import GenerationDefaults
+from onechip.server.schemas import GenerationBody
+
+T = TypeVar("T")
+
+
+def sampling_params(
+    body: GenerationBody,
+    defaults: GenerationDefaults,
+    max_tokens: int,
+    vocab_size: int,
+) -> SamplingParams:
+    """What the engine is asked for.
+
+    A seed is any signed 64-bit number, of which the engine takes 32: seeds below 2**32 are themselves.
+
+    Raises:
+        RequestError: fields that are allowed one by one do not go together.
+    """
+    if body.stream_options is not None and not body.stream:
+        raise RequestError("stream_options needs stream to be true.", param="stream_options")
+    min_tokens = body.min_tokens or 0
+    if min_tokens > max_tokens:
+        raise RequestError(
+            f"min_tokens is {min_tokens}, but at most {max_tokens} tokens may be generated.",
+            param="min_tokens",
+        )
+    for id in body.stop_token_ids or ():
+        if id >= vocab_size:
+            raise RequestError(
+                f"stop_token_ids has {id}; the vocabulary ends at {vocab_size - 1}.", param="stop_token_ids"
+            )
+    seed = secrets.randbits(32) if body.seed is None else body.seed
+    return SamplingParams(
+        temperature=_given(body.temperature, defaults.temperature),
+        top_k=max(_given(body.top_k, defaults.top_k), 0),
+        top_p=_given(body.top_p, defaults.top_p),
+        min_p=_given(body.min_p, defaults.min_p),
+        seed=(seed ^ (seed >> 32)) & 0xFFFFFFFF,
+        max_tokens=max_tokens,
+        min_tokens=min_tokens,
+        stop_token_ids=tuple(dict.fromkeys(body.stop_token_ids or ())),
+        ignore_eos=bool(body.ignore_eos),
+    )
+
+
+def output_limit(asked: int | None, field: str, prompt_tokens: int, context: int) -> int:
+    """How many tokens the answer may have: what was asked for in `field`, or the rest of the context.
+
+    Raises:
+        RequestError: the prompt, or the prompt and what was asked for, do not fit in the context.
+    """
+    room = context - prompt_tokens
+    if room < 1:
+        raise RequestError(
+            f"The prompt has {prompt_tokens} tokens, but the context is {context} tokens for prompt and "
+            "output together: shorten the prompt, or start the server with a larger --context.",
+            code="context_length_exceeded",
+        )
+    if asked is not None and asked > room:
+        raise RequestError(
+            f"{field} is {asked}, but the prompt has {prompt_tokens} of the context's {context} tokens: "
+            f"ask for {room} at the most, or leave it out.",
+            param=field,
+            code="context_length_exceeded",
+        )
+    return room if asked is None else asked
+
+
+def stop_strings(body: GenerationBody) -> list[str]:
+    """The body's stop strings as a list."""
+    return [body.stop] if isinstance(body.stop, str) else body.stop or []
+
+
+def _given(value: T | None, default: T) -> T:
+    return default if value is None else value

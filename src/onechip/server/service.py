@@ -1,0 +1,146 @@
+"""The model behind the API, from the start of loading to the last request: may it be used, and if not why?"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from onechip.config import ServeConfig
+from onechip.engine.types import Progress
+from onechip.errors import EngineError, NotFoundError
+from onechip.models.chat_template import ChatTemplate
+from onechip.models.generation import GenerationDefaults
+from onechip.models.tokenizer import Tokenizer
+from onechip.server.engine import ServedEngine
+from onechip.server.metrics import Metrics
+from onechip.server.streams import Streams
+
+State = Literal["loading", "ready", "draining", "failed"]
+
+LONG_TEXT = 16_384
+"""Characters from which on a text is tokenized off the loop, which would stand still for milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """Everything that answering takes."""
+
+    engine: ServedEngine
+    tokenizer: Tokenizer
+    template: ChatTemplate
+    defaults: GenerationDefaults
+
+    async def encode(self, text: str, add_bos: bool) -> list[int]:
+        """Token ids of `text`."""
+        if len(text) < LONG_TEXT:
+            return self.tokenizer.encode(text, add_bos)
+        return await asyncio.to_thread(self.tokenizer.encode, text, add_bos)
+
+
+class Service:
+    """One model behind an API. Lives on the loop's thread; only loading and draining use others.
+
+    Attributes:
+        config: what the server was started with.
+        stage, progress: what loading is at, and the share of it that is done.
+        error: why loading failed, None if it did not.
+        draining: new requests are refused, running ones go on.
+        loop, streams: where answers are written, and what waits for the engine; from `start` on.
+    """
+
+    def __init__(self, config: ServeConfig, load: Callable[[Progress], Model], progress: Progress) -> None:
+        """Nothing is loaded yet.
+
+        Args:
+            load: makes the model; blocks, and is called in a thread of its own.
+            progress: also told of each stage, in that thread.
+        """
+        self.config = config
+        self.metrics = Metrics(config.model_id)
+        self.stage, self.progress = "starting", 0.0
+        self.error: BaseException | None = None
+        self.draining = False
+        self._load = load
+        self._tell = progress
+        self._model: Model | None = None
+
+    def start(self, on_loaded: Callable[[], None]) -> None:
+        """Load in a thread of its own; then `on_loaded` is called on the loop, also if loading failed."""
+        self.loop = asyncio.get_running_loop()
+        self.streams = Streams(self.loop)
+
+        def load() -> None:
+            model, error = None, None
+            try:
+                model = self._load(self._on_progress)
+                model.engine.start(self.streams.deliver)
+            except BaseException as caught:
+                error = caught
+            self.loop.call_soon_threadsafe(finish, model, error)
+
+        def finish(model: Model | None, error: BaseException | None) -> None:
+            self._model, self.error = model, error
+            if model is not None:
+                self.metrics.stats = model.engine.stats
+            on_loaded()
+
+        threading.Thread(target=load, name="onechip-load", daemon=True).start()
+
+    @property
+    def state(self) -> State:
+        if self.error is not None or (self._model is not None and self._model.engine.failed):
+            return "failed"
+        if self.draining:
+            return "draining"
+        return "loading" if self._model is None else "ready"
+
+    def explain(self) -> str:
+        """The state in a sentence."""
+        if self.error is not None:
+            return f"The model could not be loaded: {self.error}"
+        if self._model is not None and self._model.engine.failed:
+            return f"The engine failed: {self._model.engine.failed}; restart the server."
+        if self.draining:
+            return "The server is shutting down and takes no new requests."
+        if self._model is None:
+            return f"The model is loading ({self.stage}, {self.progress:.0%}); try again in a few seconds."
+        return "The server is ready."
+
+    def model(self, name: str | None = None) -> Model:
+        """The model, if it may be used now.
+
+        Args:
+            name: what the client calls it; None means the one that there is.
+
+        Raises:
+            EngineError: it is loading, draining or has failed.
+            NotFoundError: there is no model of that name.
+        """
+        if self.state != "ready" or self._model is None:
+            raise EngineError(self.explain())
+        served = self.config.model_id
+        if name is not None and name not in (served, self.config.model):
+            raise NotFoundError(
+                f"There is no model {name!r} here; served is {served!r}.",
+                param="model",
+                code="model_not_found",
+            )
+        return self._model
+
+    def drain(self, timeout_s: float) -> int:
+        """Refuse new requests and wait for the running ones; blocks. How many were left after `timeout_s`."""
+        self.draining = True
+        return self._model.engine.drain(timeout_s) if self._model else 0
+
+    def stop(self) -> None:
+        """End the engine's thread, and every request that still runs with an error; blocks."""
+        self.draining = True
+        if self._model is not None:
+            self._model.engine.stop()
+
+    def _on_progress(self, stage: str, share: float) -> None:
+        self.stage, self.progress = stage, share
+        self._tell(stage, share)

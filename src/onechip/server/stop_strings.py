@@ -1,0 +1,41 @@
+"""Text as it is generated -> the text before the first stop string; never a part of a stop string."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class StopStrings:
+    """Looks for stop strings in one text, also across the borders of its pieces.
+
+    Attributes:
+        hit: a stop string was found; nothing comes after it.
+    """
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        self._stops = tuple(stops)
+        self._held = ""
+        self.hit = False
+
+    def push(self, piece: str) -> str:
+        """The text that is now known to stand before any stop string."""
+        text = self._held + piece
+        found = [index for stop in self._stops if (index := text.find(stop)) >= 0]
+        if found:
+            self.hit, self._held = True, ""
+            return text[: min(found)]
+        held = max((_overlap(text, stop) for stop in self._stops), default=0)
+        shown = len(text) - held
+        self._held = text[shown:]
+        return text[:shown]
+
+    def flush(self) -> str:
+        """What was held back because it might have begun a stop string."""
+        held, self._held = self._held, ""
+        return held
+
+
+def _overlap(text: str, stop: str) -> int:
+    """Length of the longest end of `text` that `stop` begins with, less than all of it."""
+    longest = min(len(text), len(stop) - 1)
+    return next((length for length in range(longest, 0, -1) if stop.startswith(text[-length:])), 0)

@@ -1,0 +1,66 @@
+"""What `onechip serve` tells the person who started it: the configuration, progress, and how to try it."""
+
+from __future__ import annotations
+
+import time
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+from onechip.config import ServeConfig
+
+_QUESTION = "Tom has 12 apples and buys 30 more. How many apples does he have?"
+
+
+class Terminal:
+    """Writes to stderr: a moving bar on a terminal, a line for each stage in a log."""
+
+    def __init__(self, config: ServeConfig) -> None:
+        self._config = config
+        self._console = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
+        self._started = time.monotonic()
+        self._stages: set[str] = set()
+        self._bar = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TaskProgressColumn(),
+            TimeElapsedColumn(),
+            console=self._console,
+            transient=True,
+        )
+        self._task = self._bar.add_task("starting", total=1.0)
+
+    def started(self, url: str) -> None:
+        """The port is open; the model is not there yet."""
+        self.say(f"onechip {self._config.describe()}")
+        self.say(f"Listening on {url}; {url}/ready says when the model is loaded.")
+        if self._console.is_terminal:
+            self._bar.start()
+
+    def progress(self, stage: str, share: float) -> None:
+        """Loading is at `stage`, `share` (0 to 1) of the way; may be called from any thread."""
+        self._bar.update(self._task, description=stage, completed=share)
+        kind = stage.partition(" (")[0]
+        if not self._console.is_terminal and kind not in self._stages:
+            self._stages.add(kind)
+            self.say(f"{share:4.0%} {stage}")
+
+    def ready(self, url: str, description: str) -> None:
+        """The model is loaded; `description` says how."""
+        self.close()
+        self.say(description)
+        seconds = time.monotonic() - self._started
+        self.say(f"Ready in {seconds:.1f} s: {self._config.model_id} at {url}/v1 (Ctrl-C stops). Try:")
+        key = " -H 'Authorization: Bearer KEY'" if self._config.api_key else ""
+        self.say(
+            f"  curl {url}/v1/chat/completions -H 'Content-Type: application/json'{key} "
+            f'-d \'{{"messages": [{{"role": "user", "content": "{_QUESTION}"}}]}}\''
+        )
+
+    def say(self, text: str) -> None:
+        """One line."""
+        self._console.print(text)
+
+    def close(self) -> None:
+        """Take the bar away and leave the terminal as it was."""
+        self._bar.stop()
