@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+from typing import Annotated
 
 import typer
 
 from onechip.errors import OnechipError
+from onechip.ladder.commands import ladder
 
 app = typer.Typer(
     name="onechip",
@@ -15,6 +17,29 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.add_typer(ladder)
+
+
+@app.command()
+def serve(
+    model: Annotated[str, typer.Argument(help="Folder, hub id (owner/name), or acorn.")] = "acorn",
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 8000,
+    api_key: Annotated[
+        str | None, typer.Option(help="What clients must send; ONECHIP_API_KEY does the same unseen.")
+    ] = None,
+    context: Annotated[
+        int | None, typer.Option(help="Tokens of one request, prompt and output. Default: what fits.")
+    ] = None,
+    max_requests: Annotated[int | None, typer.Option(help="Requests at once. Default: what fits.")] = None,
+    dtype: Annotated[str, typer.Option(help="Weights as auto (as stored), bf16, f32 or w4a16.")] = "auto",
+) -> None:
+    """Serve MODEL behind an OpenAI-compatible API."""
+    from onechip.config import ServeConfig
+    from onechip.server.run import serve as run
+
+    config = ServeConfig(model, host, port, api_key, context, max_requests, dtype)  # type: ignore[arg-type]
+    run(config.with_environment())
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from pathlib import Path
 
@@ -25,10 +26,19 @@ class Journal:
         self.path = folder / NAME
         self.torn: str | None = None
         self._records: dict[str, CellRecord] = {}
-        if self.path.exists():
-            self._read()
         self._file = self.path.open("ab")
+        self._lock()
+        self._read()
         _sync_folder(folder)
+
+    def _lock(self) -> None:
+        """The lock goes with the process, however it ends."""
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise LadderError(
+                f"{self.path} is being written by another ladder; wait for it or stop it."
+            ) from None
 
     def _read(self) -> None:
         data = self.path.read_bytes()

@@ -33,6 +33,7 @@ class ArmManifest(msgspec.Struct, forbid_unknown_fields=True):
         checkpoint: file name -> SHA-256.
         probe: what the engine can do (probe.Features as a dict).
         notes: what happened to it, one sentence each (did not start, restarted, memory did not come back).
+        finished: all its cells are in the journal.
     """
 
     name: str
@@ -42,6 +43,7 @@ class ArmManifest(msgspec.Struct, forbid_unknown_fields=True):
     checkpoint: dict[str, str] = {}
     probe: dict[str, Any] = {}
     notes: list[str] = []
+    finished: bool = False
 
 
 class Manifest(msgspec.Struct, forbid_unknown_fields=True):

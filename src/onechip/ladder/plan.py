@@ -5,6 +5,8 @@ It is saved in the manifest, and `resume` reads it from there.
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from onechip.errors import UsageError
@@ -74,7 +76,7 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     limits: Limits = Limits()
 
 
-QUICK = {
+QUICK: dict[str, Any] = {
     "levels": (1, 8, 64),
     "shapes": ((128, 32), (32, 128)),
     "repeats": 2,
@@ -94,8 +96,8 @@ def quick_notes(plan: Plan) -> list[str]:
     shapes = " and ".join(f"{i}/{o}" for i, o in plan.shapes)
     notes = [
         f"--quick: the sweep ran levels {levels} and shapes {shapes} with {plan.waves} waves of requests and"
-        f" {plan.repeats} repeats a cell. A whole ladder runs levels 1 to 64, shapes 512/128 and 128/512, three"
-        f" waves and {REPEATS} repeats; with fewer than {REPEATS} no difference can be called significant.",
+        f" {plan.repeats} repeats a cell. A whole ladder runs levels 1 to 64, shapes 512/128 and 128/512, 3"
+        f" waves and {REPEATS} repeats; with fewer than {REPEATS} no difference can be significant.",
         f"--quick: job `one` wrote {plan.one_tokens} tokens a prompt instead of 256.",
     ]
     if plan.acc_limit is not None:

@@ -1,1 +1,8 @@
+"""The engines that a ladder can run, by name. One file an engine; engine.py says what it must give."""
 
+from __future__ import annotations
+
+from onechip.ladder.engines import onechip, openai
+from onechip.ladder.engines.engine import Engine
+
+ENGINES: dict[str, Engine] = {engine.name: engine for engine in (onechip.ENGINE, openai.ENGINE)}

@@ -1,1 +1,16 @@
+"""The jobs of a ladder. `start` is part of launching an arm; the others are tasks for one that is up."""
 
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from onechip.ladder.jobs import acc, one, sweep
+from onechip.ladder.jobs.task import Task
+from onechip.ladder.records import JobName
+from onechip.ladder.session import Session
+
+TASKS: dict[JobName, Callable[[Session], Sequence[Task]]] = {
+    "one": one.tasks,
+    "sweep": sweep.tasks,
+    "acc": acc.tasks,
+}

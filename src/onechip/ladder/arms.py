@@ -1,0 +1,85 @@
+"""What stands in a ladder: the words of --engines and --arm in, arms out."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+
+from onechip.errors import UsageError
+from onechip.ladder.engines import ENGINES
+from onechip.ladder.records import Arm
+from onechip.ladder.target import Target
+
+DEFAULT = "onechip:bf16,onechip:w4a16"
+SYNTAX = (
+    "--engines takes ENGINE, ENGINE:WORD or openai=URL, separated by commas"
+    " (onechip:bf16,onechip:w4a16,openai=http://127.0.0.1:8000/v1);"
+    " --arm takes 'NAME = ENGINE FLAGS...' or 'NAME = openai URL'"
+)
+
+
+def parse(model: str, engines: str | None, arms: Iterable[str]) -> tuple[Arm, ...]:
+    """All arms in the order given, those of `--engines` first; DEFAULT if there are none.
+
+    Raises:
+        UsageError: a word is not understood, or two arms have the same name.
+    """
+    named = [_full(model, text) for text in arms]
+    words = engines if engines is not None else ("" if named else DEFAULT)
+    found = [_short(model, word.strip()) for word in words.split(",") if word.strip()] + named
+    if not found:
+        raise UsageError(f"--engines {engines!r} names no engine. {SYNTAX}.")
+    names = [arm.name for arm in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(
+                f"Two arms are called {name!r}; give one another name with --arm 'NAME = ENGINE ...'."
+            )
+    return tuple(found)
+
+
+def _short(model: str, word: str) -> Arm:
+    """ENGINE, ENGINE:WORD or openai=URL."""
+    head, equals, url = word.partition("=")
+    if equals:
+        return _remote(f"{head} {Target.parse(url).host}:{Target.parse(url).port}", head, model, url)
+    engine, colon, variant = word.partition(":")
+    _check(engine, word)
+    if ENGINES[engine].launch is None:
+        raise UsageError(
+            f"--engines {word}: {engine} needs the URL of a running server, {engine}=http://HOST:PORT/v1."
+        )
+    flags = ENGINES[engine].variant(variant) if colon else ()
+    return Arm(f"{engine} {variant}".strip(), engine, model, flags)
+
+
+def _full(model: str, text: str) -> Arm:
+    """NAME = ENGINE FLAGS..., or NAME = openai URL."""
+    name, equals, rest = text.partition("=")
+    words = shlex.split(rest)
+    if not equals or not name.strip() or not words:
+        raise UsageError(f"--arm {text!r} is not understood. {SYNTAX}.")
+    engine, *flags = words
+    _check(engine, text)
+    if ENGINES[engine].launch is not None:
+        return Arm(name.strip(), engine, model, tuple(flags))
+    if len(flags) != 1:
+        raise UsageError(f"--arm {text!r}: {engine} takes exactly one URL.")
+    return _remote(name.strip(), engine, model, flags[0])
+
+
+def _remote(name: str, engine: str, model: str, url: str) -> Arm:
+    _check(engine, name)
+    if ENGINES[engine].launch is not None:
+        raise UsageError(
+            f"--engines {engine}={url}: {engine} is started by the ladder and takes no URL; use openai={url}."
+        )
+    Target.parse(url)
+    return Arm(name, engine, model, url=url)
+
+
+def _check(engine: str, text: str) -> None:
+    if engine not in ENGINES:
+        raise UsageError(
+            f"{text!r}: there is no engine {engine!r}; there are {', '.join(ENGINES)}. {SYNTAX}."
+        )

@@ -1,0 +1,311 @@
+"""A closed-loop load: prepared requests in, the stamped bytes of every answer and the client's own cost out.
+
+The stamp is the first thing that happens when bytes arrive; they are kept as they are and read after the cell
+(wire.py, stream.py). Connections are open before the clock starts. What the client itself took from the
+machine is measured, because a client that is the bottleneck makes a cell invalid.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from time import perf_counter_ns
+from typing import Any
+
+from onechip.ladder.target import Target
+from onechip.ladder.wire import Exchange, Response, Tail, WireError, read_response
+
+LAG_PERIOD_S = 0.005
+TICK_PERIOD_S = 1.0
+LATE_SEND_NS = 5_000_000
+"""A send later than this after its slot became free counts as late."""
+CONNECT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlines:
+    """In seconds: without any byte, of one request, of the whole load."""
+
+    stall_s: float
+    request_s: float
+    load_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a load gave: exchanges in the order of the payloads, and CellRecord.client."""
+
+    exchanges: list[Exchange]
+    client: dict[str, float]
+
+
+class Connection(asyncio.Protocol):
+    """One keep-alive connection with at most one request on it.
+
+    Attributes:
+        stale: the server closed it before the first byte of an answer.
+    """
+
+    def __init__(self) -> None:
+        self.stale = False
+        self._transport: asyncio.Transport | None = None
+        self._exchange = Exchange()
+        self._tail = Tail()
+        self._done: asyncio.Future[None] | None = None
+
+    @classmethod
+    async def open(cls, target: Target) -> Connection:
+        """Connects; raises OSError or TimeoutError."""
+        loop = asyncio.get_running_loop()
+        connecting = loop.create_connection(cls, target.host, target.port, ssl=target.ssl_context)
+        _, connection = await asyncio.wait_for(connecting, CONNECT_S)
+        return connection
+
+    @property
+    def usable(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    @property
+    def busy(self) -> bool:
+        return self._done is not None and not self._done.done()
+
+    @property
+    def exchange(self) -> Exchange:
+        return self._exchange
+
+    async def send(self, payload: bytes, freed_ns: int = 0) -> Exchange:
+        """Sends one request and waits until its answer has ended or failed."""
+        assert self._transport is not None
+        self._exchange = exchange = Exchange(freed_ns=freed_ns)
+        self._tail = Tail()
+        self._done = asyncio.get_running_loop().create_future()
+        exchange.sent_ns = perf_counter_ns()
+        self._transport.write(payload)
+        await self._done
+        return exchange
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        now = perf_counter_ns()
+        arrivals = self._exchange.arrivals
+        arrivals.append((now, data))
+        try:
+            ended = self._tail.ended(arrivals)
+        except WireError as error:
+            self.fail(f"{error}.")
+            return
+        if ended:
+            self._end(now)
+            if self._tail.head is not None and self._tail.head.closes and self._transport is not None:
+                self._transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """An answer of unstated length ends here as it should; any other is cut short."""
+        if not self.busy:
+            return
+        head = self._tail.head
+        if exc is not None or head is None:
+            self.stale = not self._exchange.arrivals
+            self._exchange.error = f"the connection was lost: {exc or 'closed by the server, no answer'}."
+        elif head.chunked or head.length is not None:
+            self._exchange.error = "the server closed the connection inside an answer."
+        self._end(perf_counter_ns())
+
+    def fail(self, why: str) -> None:
+        """Gives up on the request in flight and on the connection with it."""
+        if self.busy:
+            self._exchange.error = why
+            self._end(perf_counter_ns())
+        self.close()
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _end(self, now: int) -> None:
+        self._exchange.end_ns = now
+        if self._done is not None and not self._done.done():
+            self._done.set_result(None)
+
+
+class _Loop:
+    """State of one closed loop: each slot sends its next request as soon as its last one has ended."""
+
+    def __init__(self, target: Target, payloads: Sequence[bytes], deadlines: Deadlines) -> None:
+        self.target = target
+        self.pending = iter(range(len(payloads)))
+        self.payloads = payloads
+        self.deadlines = deadlines
+        self.exchanges = [Exchange(error="not sent: the cell's deadline passed.") for _ in payloads]
+        self.connections: list[Connection | None] = []
+        self.lags: list[float] = []
+        self.over = False
+
+    async def slot(self, number: int) -> None:
+        freed_ns = 0
+        for index in self.pending:
+            if self.over:
+                return
+            self.exchanges[index] = await self._one(number, self.payloads[index], freed_ns)
+            freed_ns = self.exchanges[index].end_ns
+
+    async def _one(self, number: int, payload: bytes, freed_ns: int) -> Exchange:
+        """One request, on a fresh connection if the old one is gone or turns out to be."""
+        connection = self.connections[number]
+        if connection is not None and connection.usable:
+            exchange = await connection.send(payload, freed_ns)
+            # A server may close an idle connection as we use it; then nothing was asked of the engine.
+            if freed_ns == 0 or not connection.stale:
+                return exchange
+        try:
+            connection = self.connections[number] = await Connection.open(self.target)
+        except (OSError, TimeoutError) as error:
+            now = perf_counter_ns()
+            return Exchange(now, [], now, freed_ns, f"cannot connect to {self.target.url}: {_reason(error)}.")
+        return await connection.send(payload, freed_ns)
+
+    async def watch(self, tick: Callable[[], None] | None) -> None:
+        """Samples the loop's own lag, and ends requests whose deadline has passed."""
+        loop = asyncio.get_running_loop()
+        next_tick = loop.time() + TICK_PERIOD_S
+        over_at = loop.time() + self.deadlines.load_s
+        while True:
+            due = loop.time() + LAG_PERIOD_S
+            await asyncio.sleep(LAG_PERIOD_S)
+            now = loop.time()
+            self.lags.append(now - due)
+            if now >= over_at:
+                self.over = True
+                self._expire(lambda _: "the cell's deadline passed.")
+            if now >= next_tick:
+                next_tick = now + TICK_PERIOD_S
+                self._expire(self._overdue)
+                if tick is not None:
+                    tick()
+
+    def _expire(self, why: Callable[[Exchange], str | None]) -> None:
+        for connection in self.connections:
+            if connection is not None and connection.busy:
+                reason = why(connection.exchange)
+                if reason is not None:
+                    connection.fail(reason)
+
+    def _overdue(self, exchange: Exchange) -> str | None:
+        now = perf_counter_ns()
+        newest = exchange.arrivals[-1][0] if exchange.arrivals else exchange.sent_ns
+        if now - newest > self.deadlines.stall_s * 1e9:
+            return f"stalled: no byte for {self.deadlines.stall_s:g} s."
+        if now - exchange.sent_ns > self.deadlines.request_s * 1e9:
+            return f"not finished within {self.deadlines.request_s:g} s."
+        return None
+
+    async def run(self, level: int, tick: Callable[[], None] | None) -> dict[str, float]:
+        """Runs all payloads; returns the client's cost."""
+        opened = (Connection.open(self.target) for _ in range(min(level, len(self.payloads))))
+        results = await asyncio.gather(*opened, return_exceptions=True)
+        self.connections = [result if isinstance(result, Connection) else None for result in results]
+        watch = asyncio.create_task(self.watch(tick))
+        cpu, wall = time.process_time(), time.perf_counter()
+        await asyncio.gather(*(self.slot(number) for number in range(len(self.connections))))
+        cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+        watch.cancel()
+        for connection in self.connections:
+            if connection is not None:
+                connection.close()
+        return _cost(self.exchanges, self.lags, cpu / max(wall, 1e-9))
+
+
+def run_load(
+    target: Target,
+    payloads: Sequence[bytes],
+    level: int,
+    deadlines: Deadlines,
+    tick: Callable[[], None] | None = None,
+) -> Load:
+    """Sends `payloads` in order, `level` at a time, each slot again as soon as it is free.
+
+    Args:
+        payloads: whole HTTP requests (`Target.request`).
+        tick: called about once a second, from the loop; its cost is the client's.
+    """
+    state = _Loop(target, payloads, deadlines)
+    with undisturbed():
+        client = asyncio.run(state.run(level, tick))
+    return Load(state.exchanges, client)
+
+
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """No garbage collection, and this thread first in line for a core where the system allows it.
+
+    The client sleeps nearly always; first in line means that its stamps are on time, not that the engine gets
+    less.
+    """
+    niceness = None
+    with contextlib.suppress(OSError, AttributeError):
+        niceness = os.getpriority(os.PRIO_PROCESS, 0)
+        os.setpriority(os.PRIO_PROCESS, 0, niceness - 10)
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        if niceness is not None:
+            os.setpriority(os.PRIO_PROCESS, 0, niceness)
+
+
+def fetch(target: Target, path: str, body: dict[str, Any] | None = None, timeout_s: float = 30.0) -> Response:
+    """One request outside any measurement.
+
+    Raises:
+        OSError: it could not be sent, or no whole answer came in time.
+    """
+
+    async def once() -> Exchange:
+        connection = await Connection.open(target)
+        try:
+            return await asyncio.wait_for(connection.send(target.request(path, body)), timeout_s)
+        finally:
+            connection.close()
+
+    try:
+        exchange = asyncio.run(once())
+    except TimeoutError:
+        raise OSError(f"{target.url}{path} gave no whole answer within {timeout_s:g} s") from None
+    if exchange.error is not None:
+        raise OSError(exchange.error)
+    return read_response(exchange.arrivals, closed=True)
+
+
+def fetch_json(target: Target, path: str, body: dict[str, Any] | None = None, timeout_s: float = 30.0) -> Any:
+    """`fetch`, decoded; None if it failed, was refused or is not JSON."""
+    try:
+        response = fetch(target, path, body, timeout_s)
+        return json.loads(response.body) if response.head.status == 200 else None
+    except (OSError, ValueError):
+        return None
+
+
+def _cost(exchanges: Sequence[Exchange], lags: Sequence[float], cpu_share: float) -> dict[str, float]:
+    waits = [exchange.sent_ns - exchange.freed_ns for exchange in exchanges if exchange.freed_ns]
+    ordered = sorted(lags)
+    return {
+        "loop_lag_p99_ms": 1e3 * ordered[int(0.99 * (len(ordered) - 1))] if ordered else 0.0,
+        "cpu_share": cpu_share,
+        "late_sends": float(sum(wait > LATE_SEND_NS for wait in waits)),
+        "worst_send_ms": max(waits, default=0) / 1e6,
+    }
+
+
+def _reason(error: BaseException) -> str:
+    return str(error) or type(error).__name__

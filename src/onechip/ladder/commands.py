@@ -1,0 +1,212 @@
+"""`onechip ladder`: options in, a plan out, and the ladder run, resumed or reported."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import typer.core
+from rich.console import Console
+
+from onechip.errors import UsageError
+
+DEFAULT_COMMAND = "run"
+INTERRUPTED = 130
+
+
+class _RunByDefault(typer.core.TyperGroup):
+    """`onechip ladder acorn --quick` is `onechip ladder run acorn --quick`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args or (args[0] not in self.commands and args[0] not in ("--help", "-h")):
+            args = [DEFAULT_COMMAND, *args]
+        return super().parse_args(ctx, args)
+
+
+ladder = typer.Typer(
+    name="ladder",
+    cls=_RunByDefault,
+    help=(
+        "Put engines through the same jobs, one at a time, and say who wins what.\n\n"
+        "`onechip ladder MODEL` runs one (options: `onechip ladder run --help`)."
+    ),
+    pretty_exceptions_enable=False,
+)
+
+_Out = Annotated[Path | None, typer.Option("--out", help="Results folder. Default: ladder-MODEL-DATE.")]
+_Folder = Annotated[Path, typer.Argument(help="Results folder.")]
+_ApiKey = Annotated[
+    str | None,
+    typer.Option(
+        "--api-key", envvar="OPENAI_API_KEY", show_envvar=True, help="For openai=URL arms; never stored."
+    ),
+]
+
+
+@ladder.command(DEFAULT_COMMAND)
+def run(
+    model: Annotated[
+        str, typer.Argument(help="Folder, hub id, or acorn, the stand-in that ships.")
+    ] = "acorn",
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A few minutes: fewer levels, shapes, repeats, questions.")
+    ] = False,
+    out: _Out = None,
+    engines: Annotated[
+        str | None,
+        typer.Option(
+            help="ENGINE, ENGINE:WORD or openai=URL, comma-separated. Default: onechip:bf16,onechip:w4a16.",
+        ),
+    ] = None,
+    arm: Annotated[
+        list[str] | None,
+        typer.Option(help="'NAME = ENGINE FLAGS...' or 'NAME = openai URL'; may be given again."),
+    ] = None,
+    jobs: Annotated[str | None, typer.Option(help="Of start,one,sweep,acc. Default: all.")] = None,
+    levels: Annotated[str | None, typer.Option(help="Requests at once in the sweep, like 1,8,64.")] = None,
+    shapes: Annotated[
+        str | None, typer.Option(help="Tokens IN/OUT in the sweep, like 512/128,128/512.")
+    ] = None,
+    repeats: Annotated[
+        int | None, typer.Option(help="Of each sweep cell. Default: 6; with --quick 2.")
+    ] = None,
+    acc: Annotated[str | None, typer.Option(help="Question sets: acorn, gsm8k, bfcl.")] = None,
+    acc_limit: Annotated[
+        int | None, typer.Option(help="Only the first so many questions of each set.")
+    ] = None,
+    acc_level: Annotated[int | None, typer.Option(help="Questions asked at once. Default: 1.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder with gsm8k and bfcl files. Default: fetched and checked.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Of all prompts. Default: 1.")] = None,
+    stall: Annotated[
+        float | None, typer.Option(help="Seconds without a byte that fail a request. Default: 120.")
+    ] = None,
+    api_key: _ApiKey = None,
+) -> None:
+    """Run a ladder and print who wins what."""
+    from onechip.ladder import arms as arm_words
+    from onechip.ladder import folder as folders
+    from onechip.ladder.plan import QUICK, Limits, Plan, check
+
+    given: dict[str, Any] = {
+        "jobs": _words(jobs),
+        "levels": _numbers("--levels", levels),
+        "shapes": _shapes(shapes),
+        "repeats": repeats,
+        "acc": _words(acc),
+        "acc_limit": acc_limit,
+        "acc_level": acc_level,
+        "data": str(data.absolute()) if data is not None else None,
+        "seed": seed,
+        "limits": Limits(stall_s=stall) if stall is not None else None,
+    }
+    chosen = (QUICK if quick else {}) | {key: value for key, value in given.items() if value is not None}
+    plan = check(
+        Plan(_absolute(model), arm_words.parse(_absolute(model), engines, arm or ()), quick=quick, **chosen)
+    )
+    where = out or Path(f"ladder-{Path(model).name}-{datetime.now():%Y%m%d-%H%M%S}")
+    aside = folders.make_room(where)
+    if aside is not None:
+        Console(stderr=True).print(f"The finished ladder in {where} is now in {aside}.")
+    folders.create(where, plan)
+    _go(where, api_key, retry_invalid=False)
+
+
+@ladder.command()
+def resume(
+    folder: _Folder,
+    retry_invalid: Annotated[
+        bool, typer.Option("--retry-invalid", help="Measure invalid cells again.")
+    ] = False,
+    api_key: _ApiKey = None,
+) -> None:
+    """Go on with a ladder that was interrupted; no finished cell runs again."""
+    from onechip.ladder import folder as folders
+
+    folders.reopen(folder)
+    _go(folder, api_key, retry_invalid=retry_invalid)
+
+
+@ladder.command()
+def report(folders: Annotated[list[Path], typer.Argument(help="Results folders.")]) -> None:
+    """Make the reports of finished or unfinished ladders again, from their records alone."""
+    for folder in folders:
+        _report(folder, Console())
+
+
+@ladder.command("list")
+def list_() -> None:
+    """Say which jobs there are, and which engines: installed, version, what is missing."""
+    from onechip.ladder.engines import ENGINES
+    from onechip.ladder.plan import JOBS
+
+    console = Console()
+    console.print(f"jobs: {', '.join(JOBS)}", highlight=False)
+    for engine in ENGINES.values():
+        version = engine.version()
+        state = f"version {version}" if version else f"not installed. {engine.install}"
+        console.print(f"{engine.name}: {engine.summary}. {state}", highlight=False, markup=False)
+
+
+def _go(folder: Path, api_key: str | None, *, retry_invalid: bool) -> None:
+    """Measures what is missing and reports; an interrupt keeps what was measured and says how to go on."""
+    from onechip.ladder import folder as folders
+    from onechip.ladder import manifest as manifests
+    from onechip.ladder.journal import Journal
+    from onechip.ladder.run import Ladder
+    from onechip.ladder.screen import Screen
+
+    console = Console()
+    journal = Journal(folder)
+    if journal.torn is not None:
+        console.print(journal.torn, highlight=False)
+    manifest = manifests.load(folder)
+    counter = folders.token_counter(manifest.plan)
+    try:
+        Ladder(folder, manifest, journal, Screen(console), counter, api_key, retry_invalid).run()
+    except KeyboardInterrupt:
+        console.print(f"Interrupted. Go on with: onechip ladder resume {folder}", highlight=False)
+        raise SystemExit(INTERRUPTED) from None
+    finally:
+        journal.close()
+    _report(folder, console)
+
+
+def _report(folder: Path, console: Console) -> None:
+    from onechip.ladder.report import terminal_table, write_report
+
+    summary = write_report(folder)
+    console.print(terminal_table(summary))
+    console.print(f"Results, records and report: {folder}{os.sep}report.html", highlight=False)
+
+
+def _absolute(model: str) -> str:
+    """A folder's absolute path, so that `resume` finds it from anywhere; other names as they are."""
+    return str(Path(model).expanduser().absolute()) if Path(model).expanduser().is_dir() else model
+
+
+def _words(text: str | None) -> tuple[str, ...] | None:
+    return None if text is None else tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def _numbers(option: str, text: str | None) -> tuple[int, ...] | None:
+    try:
+        return None if text is None else tuple(int(word) for word in text.split(","))
+    except ValueError:
+        raise UsageError(f"{option} {text}: give whole numbers separated by commas, like 1,8,64.") from None
+
+
+def _shapes(text: str | None) -> tuple[tuple[int, int], ...] | None:
+    if text is None:
+        return None
+    try:
+        pairs = [word.split("/") for word in text.split(",")]
+        return tuple((int(tokens_in), int(tokens_out)) for tokens_in, tokens_out in pairs)
+    except ValueError:
+        raise UsageError(
+            f"--shapes {text}: write IN/OUT pairs separated by commas, like 512/128,128/512."
+        ) from None

@@ -1,0 +1,107 @@
+"""A results folder: a plan or an older folder in, a checked manifest out, before any engine starts."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from onechip.errors import CheckpointError, LadderError
+from onechip.ladder import manifest as manifests
+from onechip.ladder.checkpoint import TokenCounter, file_hashes
+from onechip.ladder.engines import ENGINES
+from onechip.ladder.jobs.acc import question_sets
+from onechip.ladder.jobs.task import now
+from onechip.ladder.manifest import Manifest
+from onechip.ladder.plan import Plan, quick_notes
+from onechip.ladder.prompts import ONE_PROMPTS, digest
+from onechip.models.source import resolve_model
+
+
+def create(folder: Path, plan: Plan) -> Manifest:
+    """A fresh results folder with its manifest; a finished ladder that was there is moved aside.
+
+    Raises:
+        LadderError: an unfinished ladder is there, or something that is not a ladder, or question sets are
+            missing.
+        CheckpointError: the model cannot be found.
+    """
+    make_room(folder)
+    manifest = Manifest(
+        plan, now(), onechip=manifests.ourselves(), machine=manifests.machine(), notes=quick_notes(plan)
+    )
+    if "one" in plan.jobs:
+        manifest.prompts["one"] = digest(ONE_PROMPTS)
+    if "acc" in plan.jobs:
+        for questions in question_sets(plan):
+            manifest.data[questions.name] = {
+                "sha256": questions.sha256,
+                "questions": len(questions.questions[: plan.acc_limit]),
+                "of": len(questions.questions),
+                "source": questions.source,
+            }
+            manifest.scorers[questions.headline] = questions.scorer_version
+    _fill_arms(manifest)
+    folder.mkdir(parents=True, exist_ok=True)
+    manifests.save(manifest, folder)
+    return manifest
+
+
+def _fill_arms(manifest: Manifest) -> None:
+    hashes = _hashes(manifest.plan)
+    for arm in manifest.plan.arms:
+        entry = manifest.arm(arm.name)
+        if ENGINES[arm.engine].launch is not None:
+            entry.checkpoint = hashes
+
+
+def _hashes(plan: Plan) -> dict[str, str]:
+    """Of the checkpoint that the arms started by the ladder serve; empty if there are none."""
+    if all(ENGINES[arm.engine].launch is None for arm in plan.arms):
+        return {}
+    return file_hashes(resolve_model(plan.model))
+
+
+def make_room(folder: Path) -> Path | None:
+    """Moves a finished ladder aside and returns where it went."""
+    if not folder.exists() or not any(folder.iterdir()):
+        return None
+    if not (folder / manifests.NAME).exists():
+        raise LadderError(f"--out {folder} is not empty and holds no ladder; give a new folder.")
+    if manifests.load(folder).finished_at is None:
+        raise LadderError(
+            f"{folder} holds an unfinished ladder. Go on with: onechip ladder resume {folder}; or give"
+            " another --out."
+        )
+    stamp = datetime.fromtimestamp((folder / manifests.NAME).stat().st_mtime, UTC).strftime("%Y%m%d-%H%M%S")
+    aside = folder.with_name(f"{folder.name}-{stamp}")
+    folder.rename(aside)
+    return aside
+
+
+def reopen(folder: Path) -> Manifest:
+    """The manifest of a ladder to go on with.
+
+    Raises:
+        LadderError: there is none, or the checkpoint is not the one it began with.
+    """
+    manifest = manifests.load(folder)
+    hashes = _hashes(manifest.plan)
+    for entry in manifest.arms:
+        changed = sorted(name for name, sha in entry.checkpoint.items() if hashes.get(name) != sha)
+        if changed:
+            raise LadderError(
+                f"{manifest.plan.model} has changed since the ladder in {folder} began ({', '.join(changed)})"
+                "; its halves could not be compared. Begin a new ladder with another --out."
+            )
+    manifest.resumed_at.append(now())
+    manifest.finished_at = None
+    manifests.save(manifest, folder)
+    return manifest
+
+
+def token_counter(plan: Plan) -> TokenCounter | None:
+    """The checkpoint's tokenizer; None if MODEL cannot be found here (arms by URL need no checkpoint)."""
+    try:
+        return TokenCounter.load(resolve_model(plan.model))
+    except CheckpointError:
+        return None

@@ -1,0 +1,61 @@
+"""Job `start`: seconds from spawning an engine to its first real token, with an empty and a filled cache.
+
+Cold means that the engine's own cache of compiled programs is empty; the checkpoint may still be in the
+system's page cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+from onechip.errors import EngineError
+from onechip.ladder.client import fetch
+from onechip.ladder.engines.process import EngineProcess
+from onechip.ladder.jobs.task import definition, now
+from onechip.ladder.plan import Limits
+from onechip.ladder.probe import served_model
+from onechip.ladder.records import Arm, Cell, CellRecord
+from onechip.ladder.target import Target
+
+Variant = Literal["cold", "warm"]
+FIRST_TOKEN_S = 300.0
+
+
+def cell(arm: Arm, variant: Variant) -> Cell:
+    """The cell of one start."""
+    return Cell(arm.name, "start", variant, 1, 0, definition(flags=arm.flags, model=arm.model))
+
+
+def first_token(target: Target, arm: Arm) -> Callable[[], bool]:
+    """Asks for one token of chat; True once it came."""
+
+    def came() -> bool:
+        try:
+            model, _ = served_model(target, arm.model)
+            messages = [{"role": "user", "content": "Hello"}]
+            body = {"model": model, "messages": messages, "max_tokens": 1, "temperature": 0}
+            return fetch(target, "/v1/chat/completions", body, FIRST_TOKEN_S).head.status == 200
+        except (EngineError, OSError):
+            return False
+
+    return came
+
+
+def launch(process: EngineProcess, arm: Arm, limits: Limits) -> dict[str, float]:
+    """Spawns an engine and waits for its first token; CellRecord.measured.
+
+    Raises:
+        EngineError: it did not get that far.
+    """
+    process.spawn()
+    measured = process.wait_ready(first_token(process.target, arm), limits.start_s)
+    resident = process.resident_bytes()
+    if resident is not None:
+        measured["resident_bytes"] = float(resident)
+    return measured
+
+
+def record(cell: Cell, measured: dict[str, float], invalid: list[str]) -> CellRecord:
+    """The record of one start."""
+    return CellRecord(cell, now(), measured=measured, invalid=invalid)

@@ -1,0 +1,290 @@
+"""The order of things: a manifest and a journal in, every missing cell measured, one engine at a time.
+
+An engine that dies costs the cell that it died in and is started again a few times; one that does not start
+costs its own arm. Whatever happens to the ladder itself, what is in the journal stays, and the next run goes
+on behind it.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+from onechip.errors import EngineError, LadderError
+from onechip.ladder import manifest as manifests
+from onechip.ladder import probe
+from onechip.ladder.checkpoint import TokenCounter
+from onechip.ladder.engines import ENGINES
+from onechip.ladder.engines.process import EngineProcess, free_port
+from onechip.ladder.jobs import TASKS, start
+from onechip.ladder.jobs.task import Task, now, run, warm
+from onechip.ladder.journal import Journal
+from onechip.ladder.manifest import ArmManifest, Manifest
+from onechip.ladder.records import Arm, Cell, CellRecord, JobName
+from onechip.ladder.screen import Screen, label
+from onechip.ladder.session import Session
+from onechip.ladder.target import Target
+
+MOST_DEATHS = 3
+"""After so many deaths an arm's remaining cells are recorded as invalid."""
+SMALLEST_SIDE = 8
+"""Tokens in or out; a sweep of shorter ones would say nothing."""
+
+
+class Ladder:
+    """One ladder in its results folder."""
+
+    def __init__(
+        self,
+        folder: Path,
+        manifest: Manifest,
+        journal: Journal,
+        screen: Screen,
+        counter: TokenCounter | None,
+        api_key: str | None = None,
+        retry_invalid: bool = False,
+    ) -> None:
+        self.folder = folder
+        self.manifest = manifest
+        self.journal = journal
+        self.screen = screen
+        self.counter = counter
+        self.api_key = api_key
+        self.retry_invalid = retry_invalid
+        self._end_s = time.monotonic() + manifest.plan.limits.ladder_s
+
+    def run(self) -> None:
+        """Measures every cell that is not in the journal.
+
+        Raises:
+            LadderError: the ladder's own deadline passed.
+        """
+        (self.folder / "logs").mkdir(exist_ok=True)
+        with self.screen.shown():
+            for arm in self.manifest.plan.arms:
+                entry = self.manifest.arm(arm.name)
+                if self._wanted(arm, entry):
+                    self.screen.say(f"{arm.name}")
+                    ArmRun(self, arm, entry).run()
+                    self.save()
+        self.manifest.finished_at = now()
+        self.save()
+
+    def _wanted(self, arm: Arm, entry: ArmManifest) -> bool:
+        invalid = any(record.invalid and record.cell.arm == arm.name for record in self.journal.records)
+        return not entry.finished or (self.retry_invalid and invalid)
+
+    def pending(self, cell: Cell) -> bool:
+        """Whether a cell is still to be measured."""
+        record = self.journal.get(cell.id)
+        return record is None or (self.retry_invalid and bool(record.invalid))
+
+    def check_deadline(self) -> None:
+        if time.monotonic() > self._end_s:
+            raise LadderError(
+                f"The ladder's deadline of {self.manifest.plan.limits.ladder_s:.0f} s has passed; what was"
+                f" measured is kept. Go on with: onechip ladder resume {self.folder}"
+            )
+
+    def save(self) -> None:
+        manifests.save(self.manifest, self.folder)
+
+
+class ArmRun:
+    """One arm from its first start to its last stop."""
+
+    def __init__(self, ladder: Ladder, arm: Arm, entry: ArmManifest) -> None:
+        self.ladder = ladder
+        self.arm = arm
+        self.entry = entry
+        self.engine = ENGINES[arm.engine]
+        self.process: EngineProcess | None = None
+        self.deaths = 0
+        self._warmed: set[str] = set()
+
+    def run(self) -> None:
+        self.entry.version = self.engine.version() or "not installed"
+        try:
+            self.session = self._session(self._first_start())
+            for name in self.ladder.manifest.plan.jobs:
+                if name in TASKS:
+                    self._job(name)
+            self.entry.finished = True
+        except EngineError as error:
+            self._note(f"It did not come up: {error}")
+        finally:
+            self._stop()
+
+    def _note(self, text: str) -> None:
+        self.entry.notes.append(text)
+        self.ladder.screen.say(f"           {text}")
+        self.ladder.save()
+
+    # Starting and stopping
+
+    def _first_start(self) -> Target:
+        """The recorded starts that are missing, cold before warm; the last one stays up for the jobs."""
+        if self.engine.launch is None:
+            assert self.arm.url is not None
+            return Target.parse(self.arm.url, self.ladder.api_key)
+        cold, warm = start.cell(self.arm, "cold"), start.cell(self.arm, "warm")
+        if "start" in self.ladder.manifest.plan.jobs:
+            if self.ladder.pending(cold):
+                shutil.rmtree(self._cache, ignore_errors=True)
+                self._recorded_start(cold)
+                self._stop()
+            if self.ladder.pending(warm):
+                return self._recorded_start(warm)
+        return self._start()[0]
+
+    def _recorded_start(self, cell: Cell) -> Target:
+        self.ladder.check_deadline()
+        try:
+            target, measured = self._start()
+        except EngineError as error:
+            self._journal(start.record(cell, {}, [f"It did not come up: {error}"]), 0, 0)
+            raise
+        self._journal(start.record(cell, measured, []), 0, 0)
+        return target
+
+    def _start(self) -> tuple[Target, dict[str, float]]:
+        """Launches the engine; raises EngineError."""
+        assert self.engine.launch is not None
+        self._cache.mkdir(parents=True, exist_ok=True)
+        port = free_port()
+        launch = self.engine.launch(self.arm, port, self._cache)
+        self.entry.command, self.entry.environment = launch.command, launch.environment
+        self.ladder.save()
+        self.ladder.screen.doing(f"{self.arm.name}: starting")
+        self.process = EngineProcess(
+            launch, port, self.ladder.folder / "logs" / f"{_slug(self.arm.name)}.log"
+        )
+        self._warmed.clear()
+        return self.process.target, start.launch(self.process, self.arm, self.ladder.manifest.plan.limits)
+
+    def _stop(self) -> None:
+        if self.process is not None:
+            self.ladder.screen.doing(f"{self.arm.name}: stopping")
+            note = self.process.stop()
+            self.process = None
+            if note is not None:
+                self._note(note)
+
+    @property
+    def _cache(self) -> Path:
+        """Of the engine's compiled programs: empty before the cold start, filled before the warm one."""
+        return self.ladder.folder.absolute() / "cache" / _slug(self.arm.name)
+
+    # Asking
+
+    def _session(self, target: Target) -> Session:
+        """Probes the engine; decides the sweep's shapes if no arm has yet."""
+        self.ladder.screen.doing(f"{self.arm.name}: asking what it can do")
+        manifest = self.ladder.manifest
+        features = probe.probe(target, self.arm.model)
+        self.entry.probe = msgspec.to_builtins(features)
+        recipe = None
+        if "sweep" in manifest.plan.jobs:
+            try:
+                recipe = probe.find_recipe(target, features, self.ladder.counter)
+                self.entry.probe["prompts"] = recipe.way
+                manifest.prompts[f"sweep as {recipe.way}"] = recipe.sha256
+            except LadderError as error:
+                self._note(error.message)
+        if not manifest.shapes:
+            manifest.shapes, notes = fit_shapes(manifest.plan.shapes, features.context)
+            manifest.notes += notes
+        self.ladder.save()
+        shapes = tuple(manifest.shapes)
+        tick = self.ladder.screen.tick
+        return Session(manifest.plan, self.arm, target, features, recipe, shapes, self.ladder.counter, tick)
+
+    def _job(self, name: JobName) -> None:
+        """Measures one job's missing cells."""
+        if name == "sweep" and self.session.recipe is None:
+            return
+        limits = self.session.plan.limits
+        end_s = time.monotonic() + limits.job_s
+        tasks = TASKS[name](self.session)
+        for number, task in enumerate(tasks, start=1):
+            if not self.ladder.pending(task.cell):
+                continue
+            self.ladder.check_deadline()
+            if self.deaths >= MOST_DEATHS:
+                record = _not_run(task.cell, f"the engine had died {self.deaths} times")
+            elif time.monotonic() > end_s:
+                record = _not_run(task.cell, f"the job's deadline of {limits.job_s:.0f} s had passed")
+            else:
+                record = self._cell(task)
+            self._journal(record, number, len(tasks))
+            self._revive()
+
+    def _cell(self, task: Task) -> CellRecord:
+        self.ladder.screen.doing(f"{self.arm.name}: {label(task.cell)}")
+        if task.warm_up is not None and task.warm_up[0] not in self._warmed:
+            self._warmed.add(task.warm_up[0])
+            warm(task, self.session)
+        record = run(task, self.session)
+        if self.process is not None and not self.process.alive:
+            record.invalid.append(f"The engine {self.process.obituary()}.")
+        return record
+
+    def _revive(self) -> None:
+        """Starts an engine that died again, for the cells that are left."""
+        if self.process is None or self.process.alive:
+            return
+        self.deaths += 1
+        self._note(f"It died: it {self.process.obituary()}.")
+        self._stop()
+        if self.deaths < MOST_DEATHS:
+            try:
+                self.session = replace(self.session, target=self._start()[0])
+            except EngineError as error:
+                self.deaths = MOST_DEATHS
+                self._note(f"It did not come up again: {error}")
+
+    def _journal(self, record: CellRecord, number: int, total: int) -> None:
+        self.ladder.journal.append(record)
+        self.ladder.screen.finished(record, number, total)
+
+
+def _not_run(cell: Cell, why: str) -> CellRecord:
+    return CellRecord(cell, now(), invalid=[f"Not run: {why}."])
+
+
+def _slug(name: str) -> str:
+    """An arm's name as a file name."""
+    return re.sub(r"[^\w.-]+", "-", name).strip("-") or "arm"
+
+
+def fit_shapes(
+    shapes: Sequence[tuple[int, int]], context: int | None
+) -> tuple[list[tuple[int, int]], list[str]]:
+    """The sweep's shapes as run, halved until they fit into the context, and a note for each that was.
+
+    Raises:
+        EngineError: the context is too short for any sweep.
+    """
+    fitted: list[tuple[int, int]] = []
+    notes: list[str] = []
+    for tokens_in, tokens_out in shapes:
+        as_run = (tokens_in, tokens_out)
+        while context is not None and sum(as_run) > context:
+            as_run = (as_run[0] // 2, as_run[1] // 2)
+        if min(as_run) < SMALLEST_SIDE:
+            raise EngineError(
+                f"its context of {context} tokens is too short for a sweep of shape {tokens_in}/{tokens_out}."
+            )
+        if as_run != (tokens_in, tokens_out):
+            notes.append(
+                f"The sweep's shape {tokens_in}/{tokens_out} was run as {as_run[0]}/{as_run[1]}, because the"
+                f" context is {context} tokens."
+            )
+        fitted.append(as_run)
+    return fitted, notes

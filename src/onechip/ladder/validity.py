@@ -1,0 +1,100 @@
+"""When a cell must not be counted: its records and the client's cost in, one sentence a reason out.
+
+The rules are section 3 of spec/ladder.md; each names the first request that broke it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from onechip.ladder.records import RequestRecord
+
+MOST_LAG_MS = 5.0
+MOST_CPU_SHARE = 0.8
+SHORTEST_JUDGED_S = 0.5
+"""Of shorter loads the client's share of a core says nothing: its own start and end are most of it."""
+CHANCE_TOKENS = 4
+"""Two random prompts may begin with a few equal words; a real prefix hit is one block, 16 tokens or more."""
+
+
+def reasons(
+    records: Sequence[RequestRecord], client: dict[str, float], shared_tokens: int | None
+) -> list[str]:
+    """Why a timed cell is invalid; empty if it is valid.
+
+    Args:
+        shared_tokens: where prompts are meant to be unique, how many tokens all of them share (BOS, chat
+            template); None where they are not meant to be.
+    """
+    found = [*failures(records), *_lengths(records), *_counts(records), *_bottleneck(records, client)]
+    if shared_tokens is not None:
+        found += _prefix_hits(records, shared_tokens + CHANCE_TOKENS)
+    return found
+
+
+def failures(records: Sequence[RequestRecord]) -> list[str]:
+    """Requests that failed; the only rule for cells whose time does not matter (acc)."""
+    failed = [record for record in records if record.error is not None]
+    return _said(failed, len(records), "failed", (record.error or "" for record in failed))
+
+
+def _lengths(records: Sequence[RequestRecord]) -> list[str]:
+    found: list[str] = []
+    done = [record for record in records if record.error is None]
+    for what in ("prompt", "output"):
+        pairs = [
+            (getattr(record, f"asked_{what}_tokens"), getattr(record, f"{what}_tokens")) for record in done
+        ]
+        wrong = [(asked, got) for asked, got in pairs if asked is not None and asked != got]
+        details = (f"asked for {asked} {what} tokens, got {_number(got)}." for asked, got in wrong)
+        found += _said(wrong, len(records), f"had another {what} length", details)
+    return found
+
+
+def _counts(records: Sequence[RequestRecord]) -> list[str]:
+    wrong = [record for record in records if record.asked_output_tokens and "count_mismatch" in record.extra]
+    details = (str(record.extra["count_mismatch"]) for record in wrong)
+    return _said(wrong, len(records), "had contradicting token counts", details)
+
+
+def _prefix_hits(records: Sequence[RequestRecord], most: int) -> list[str]:
+    hits = [record for record in records if (record.cached_tokens or 0) > most]
+    details = (f"{record.cached_tokens} prompt tokens came from the cache." for record in hits)
+    return _said(hits, len(records), "hit the engine's prefix cache", details)
+
+
+def _bottleneck(records: Sequence[RequestRecord], client: dict[str, float]) -> list[str]:
+    found: list[str] = []
+    lag, share = client.get("loop_lag_p99_ms", 0.0), client.get("cpu_share", 0.0)
+    if lag > MOST_LAG_MS:
+        found.append(
+            f"The client was the bottleneck: p99 of its loop lag was {lag:.1f} ms (limit {MOST_LAG_MS:g})."
+        )
+    if share > MOST_CPU_SHARE and _span_s(records) > SHORTEST_JUDGED_S:
+        found.append(
+            f"The client was the bottleneck: it used {share:.0%} of a core (limit {MOST_CPU_SHARE:.0%})."
+        )
+    late = int(client.get("late_sends", 0))
+    if late:
+        worst = client.get("worst_send_ms", 0.0)
+        found.append(
+            f"{late} requests were sent late, the worst {worst:.1f} ms after its slot was free (limit 5)."
+        )
+    return found
+
+
+def _span_s(records: Sequence[RequestRecord]) -> float:
+    if not records:
+        return 0.0
+    return (max(record.end_ns for record in records) - min(record.sent_ns for record in records)) / 1e9
+
+
+def _said(wrong: Sequence[object], total: int, what: str, details: Iterable[str]) -> list[str]:
+    """One sentence for all requests with the same fault, with the first one's detail."""
+    if not wrong:
+        return []
+    return [f"{len(wrong)} of {total} requests {what}: {next(iter(details))}"]
+
+
+def _number(value: int | None) -> str:
+    return "no count" if value is None else str(value)
