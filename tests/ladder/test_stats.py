@@ -135,6 +135,21 @@ def test_a_difference_that_welch_and_bootstrap_do_not_both_see_is_not_establishe
     assert not found.separated
 
 
+def test_welch_agrees_with_scipy():
+    a, b = [100.0, 104, 99, 101, 107, 103], [95.0, 99, 97, 90, 96, 98, 97]
+    theirs = scipy_stats.ttest_ind(np.log(a), np.log(b), equal_var=False)
+    interval, p = stats.welch(a, b)
+    bounds = theirs.confidence_interval(0.95)
+    assert (interval.low, interval.high) == pytest.approx((math.exp(bounds.low), math.exp(bounds.high)))
+    assert p == pytest.approx(theirs.pvalue)
+
+
+def test_one_constant_arm_still_compares():
+    interval, p = stats.welch([100.0] * 6, [400.0, 401, 402, 403, 404, 405])
+    assert interval.holds(100 / 402.5)
+    assert p < 1e-6
+
+
 def test_constants_compare_without_a_test():
     assert stats.compare([7.0] * 6, [7.0] * 6).p == 1.0
     assert stats.compare([7.0] * 6, [8.0] * 6).separated

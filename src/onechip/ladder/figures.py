@@ -123,12 +123,14 @@ Places = dict[tuple[str, Place], list[CellRecord]]
 
 
 def places(records: Iterable[CellRecord]) -> Places:
-    """Valid records by arm and place."""
+    """Valid records by arm and place, repeats in order."""
     found: Places = {}
     for record in records:
         if not record.invalid:
             cell = record.cell
             found.setdefault((cell.arm, Place(cell.job, cell.variant, cell.level)), []).append(record)
+    for group in found.values():
+        group.sort(key=lambda record: record.cell.repeat)
     return found
 
 

@@ -44,7 +44,7 @@ class Verdict(msgspec.Struct, frozen=True):
             arms have the figure. "no test": a count that is shown without one.
         leader: arm with the best value; None if no arm has one.
         runner_up: the next best arm.
-        rivals: the arms that the leader is not separated from; none where only the correction took a medal away.
+        rivals: the arms that the leader is not separated from; none where only Holm took the medal away.
         p, adjusted_p: largest p of the leader against another arm, and the same after Holm; None where
             nothing is tested.
     """

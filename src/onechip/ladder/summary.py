@@ -6,7 +6,7 @@ It is computed from the records alone and holds all that a report shows, so that
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
+from itertools import combinations, groupby
 
 import msgspec
 
@@ -36,7 +36,7 @@ class Summary(msgspec.Struct, frozen=True):
         first_cell, last_cell: wall clock at the start of each, ISO 8601; empty without cells.
         cells: how many were measured, invalid ones included.
         one_block: arms ran one after the other, so drift of the machine between them is in no interval.
-        uneven: places where arms were not given the same work, one sentence each.
+        uneven: jobs in which arms were not given the same work, one sentence each.
         client_worst: the largest reading of each of the client's own costs.
         estimated: arms whose tokens per event were spread by the length of the text.
         rows: the medal table.
@@ -86,28 +86,27 @@ def summarise(manifest: Manifest, cells: Sequence[CellRecord]) -> Summary:
 
     Args:
         manifest: of the run; decides the order of arms and the reference, its first.
-        cells: the journal's records, in any order. Invalid ones are listed and used for nothing else.
+        cells: the journal's records, in its order. Invalid ones are listed and used for nothing else.
     """
-    ordered = sorted(cells, key=lambda record: (record.started_at, record.cell.repeat))
     listed = [arm.name for arm in manifest.plan.arms]
-    arms = tuple(dict.fromkeys([*listed, *(record.cell.arm for record in ordered)]))
-    places = figures.places(ordered)
+    arms = tuple(dict.fromkeys([*listed, *(record.cell.arm for record in cells)]))
+    places = figures.places(cells)
     measures = tuple(figures.measures(places))
     contrasts = tuple(figures.contrasts(measures, arms))
-    sheets = answers.sheets(ordered)
+    sheets = answers.sheets(cells)
     scores = answers.scores(sheets)
     pairs = answers.pairs(sheets, arms)
-    table = rows.table(arms, ordered, measures, scores)
+    table = rows.table(arms, cells, measures, scores)
     return Summary(
         manifest=manifest,
         arms=arms,
-        timing_versions=tuple(sorted({record.timing_version for record in ordered})),
-        first_cell=ordered[0].started_at if ordered else "",
-        last_cell=ordered[-1].started_at if ordered else "",
-        cells=len(ordered),
-        one_block=_one_block([record.cell.arm for record in ordered]),
-        uneven=tuple(_uneven(ordered)),
-        client_worst=_worst(ordered),
+        timing_versions=tuple(sorted({record.timing_version for record in cells})),
+        first_cell=min((record.started_at for record in cells), default=""),
+        last_cell=max((record.started_at for record in cells), default=""),
+        cells=len(cells),
+        one_block=_one_block([record.cell.arm for record in cells]),
+        uneven=tuple(_uneven(cells)),
+        client_worst=_worst(cells),
         estimated=tuple(arm for arm in arms if _estimated(places, arm)),
         rows=tuple(medals.award(table, medals.Court(contrasts, pairs))),
         measures=measures,
@@ -115,7 +114,7 @@ def summarise(manifest: Manifest, cells: Sequence[CellRecord]) -> Summary:
         contrasts=contrasts,
         scores=scores,
         pairs=pairs,
-        invalid=tuple(_invalid(record) for record in ordered if record.invalid),
+        invalid=tuple(_invalid(record) for record in cells if record.invalid),
     )
 
 
@@ -126,18 +125,23 @@ def _one_block(order: Sequence[str]) -> bool:
 
 
 def _uneven(records: Iterable[CellRecord]) -> Iterator[str]:
-    """Cells of one place and repeat whose definition (prompts, lengths, limits) differs between arms."""
-    work: dict[tuple[figures.Place, int], dict[str, list[str]]] = {}
+    """Jobs in which two arms were asked nothing in common (prompts, lengths, limits) in a repeat."""
+    work: dict[tuple[figures.Place, int], dict[str, set[str]]] = {}
     for record in records:
         cell = record.cell
-        if cell.job not in ("start", "acc"):
+        if cell.job != "start":
             place = figures.Place(cell.job, cell.variant, cell.level)
-            work.setdefault((place, cell.repeat), {}).setdefault(cell.definition, []).append(cell.arm)
-    for (place, repeat), definitions in work.items():
-        if len(definitions) > 1:
-            sides = " and ".join(", ".join(dict.fromkeys(arms)) for arms in definitions.values())
-            where = f"{place.job} {place.variant} at {place.level}, repeat {repeat}"
-            yield f"{where}: {sides} were given different work."
+            work.setdefault((place, cell.repeat), {}).setdefault(cell.arm, set()).add(cell.definition)
+    found: dict[tuple[str, str, str], int] = {}
+    for (place, _), asked in work.items():
+        for one, other in combinations(asked, 2):
+            if asked[one].isdisjoint(asked[other]):
+                found[place.job, one, other] = found.get((place.job, one, other), 0) + 1
+    for (job, one, other), count in found.items():
+        yield (
+            f"{one} and {other} were not given the same work in {count} cell{'s' if count > 1 else ''} of job"
+            f" {job} (prompts, lengths or limits differ): their figures there do not compare."
+        )
 
 
 def _estimated(places: figures.Places, arm: str) -> bool:

@@ -114,7 +114,9 @@ def _open_rows(summary: Summary) -> Iterator[Finding]:
     """Rows of speed without a medal, grouped by why."""
     close = [(i, row) for i, row in enumerate(summary.rows) if _is(row, "not separated")]
     if close:
-        listed = "; ".join(f"“{row.label}” ({wording.margin(summary, row)})" for _, row in close)
+        listed = "; ".join(
+            f"“{row.label}” ({row.verdict.leader} {wording.margin(summary, row)})" for _, row in close
+        )
         yield Finding(f"Not separated, so without a winner: {listed}.", tuple(f"/rows/{i}" for i, _ in close))
     few = [(i, row) for i, row in enumerate(summary.rows) if _is(row, "too few repeats")]
     if few:

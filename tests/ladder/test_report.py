@@ -1,0 +1,270 @@
+"""The report of a made ladder: self-contained, escaped, and saying nothing that the summary does not hold."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import msgspec
+import pytest
+from made_ladder import MadeLadder
+from rich.console import Console
+
+from onechip.errors import LadderError
+from onechip.ladder.journal import Journal
+from onechip.ladder.records import CellRecord
+from onechip.ladder.report import tables, terminal_table, write_report
+from onechip.ladder.report.findings import findings, notices
+from onechip.ladder.report.plots import plots
+from onechip.ladder.summary import Summary
+
+EVIL = "<script>alert(1)</script>"
+VOID = {"meta", "link", "br", "img", "hr", "input"}
+
+
+class Page(HTMLParser):
+    """Parses a page: text, ids, references to ids, and tags that were not closed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.ids: list[str] = []
+        self.references: set[str] = set()
+        self.attributes: list[tuple[str, str]] = []
+        self.tags: list[str] = []
+        self.open: list[str] = []
+        self.text: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        if tag not in VOID:
+            self.open.append(tag)
+        self._look(attrs)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append(tag)
+        self._look(attrs)
+
+    def _look(self, attrs):
+        for name, value in attrs:
+            self.attributes.append((name, value or ""))
+            if name == "id":
+                self.ids.append(value)
+            if name == "aria-labelledby":
+                self.references |= set(value.split())
+            if name.endswith("href"):
+                self.references.add(value.removeprefix("#"))
+            self.references |= set(re.findall(r"url\(#([^)]+)\)", value or ""))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    made = MadeLadder(
+        {"slow": 60.0, "fast": 78.0}, {"slow": frozenset(range(150)), "fast": frozenset(range(148))}
+    )
+    where = made.write(tmp_path_factory.mktemp("ladder"))
+    broken = made.cell("fast", "sweep", "512/128", 2, 0)
+    broken.invalid = [f"Request 0 has 511 prompt tokens, 512 were asked {EVIL} | pipe."]
+    journal = Journal(where)
+    journal.append(broken)
+    journal.close()
+    return where
+
+
+@pytest.fixture(scope="module")
+def summary(folder: Path) -> Summary:
+    return write_report(folder)
+
+
+@pytest.fixture(scope="module")
+def html(folder: Path, summary: Summary) -> str:
+    return (folder / "report.html").read_text()
+
+
+@pytest.fixture(scope="module")
+def page(html: str) -> Page:
+    return Page(html)
+
+
+def test_the_folder_gets_three_files_and_the_summary_is_the_one_returned(folder: Path, summary: Summary):
+    assert {"summary.json", "report.md", "report.html"} <= {path.name for path in folder.iterdir()}
+    assert msgspec.json.decode((folder / "summary.json").read_bytes(), type=Summary) == summary
+
+
+def test_the_same_records_give_the_same_files(folder: Path, summary: Summary):
+    names = ("summary.json", "report.md", "report.html")
+    before = [(folder / name).read_bytes() for name in names]
+    write_report(folder)
+    assert [(folder / name).read_bytes() for name in names] == before
+
+
+def test_the_page_needs_no_network(html: str, page: Page):
+    assert not re.search(r"https?:|//[a-z]|@import|url\((?!#)", html)
+    assert not {"script", "link", "iframe", "img"} & set(page.tags)
+    assert all(value.startswith("#") for name, value in page.attributes if name.endswith("href"))
+
+
+def test_the_page_is_well_formed(page: Page):
+    assert page.open == []
+    assert len(page.ids) == len(set(page.ids))
+    assert page.references <= set(page.ids)
+
+
+def test_every_plot_has_a_title_a_description_and_the_pages_colours(summary: Summary, html: str):
+    drawn = plots(summary)
+    assert [plot.name for plot in drawn] == [
+        "start",
+        *("throughput-0", "ttft-0"),
+        *("throughput-1", "ttft-1"),
+        "accuracy",
+    ]
+    for plot in drawn:
+        assert f'<desc id="{plot.name}-d">{plot.alt}</desc>' in html
+        assert "var(--ink)" in plot.svg
+        assert not re.search(r"#0072b2|#d55e00|#0a0b0", plot.svg)
+
+
+def test_what_came_from_outside_is_escaped(folder: Path, html: str):
+    assert EVIL not in html
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
+    assert EVIL not in (folder / "report.md").read_text()
+
+
+def test_dark_print_and_phone_are_served(html: str):
+    for rule in ("prefers-color-scheme: dark", "@media print", "max-width: 40rem", 'name="viewport"'):
+        assert rule in html
+
+
+def test_an_invalid_cell_is_shown_with_its_reason(page: Page, folder: Path):
+    text = " ".join(page.text)
+    assert "sweep 512/128 at 2" in text
+    assert "Request 0 has 511 prompt tokens, 512 were asked" in text
+    assert "Request 0 has 511 prompt tokens, 512 were asked" in (folder / "report.md").read_text()
+
+
+def test_medals_only_where_a_difference_is_established(summary: Summary, html: str):
+    states = {row.label: [cell.state for cell in row.cells] for row in tables.medal_rows(summary)}
+    verdicts = {row.label: row.verdict for row in tables.medal_rows(summary)}
+    assert states["One request, decode"] == ["plain", "medal"]
+    assert states["One request, first token"] == ["plain", "plain"]
+    assert "not separated from" in verdicts["One request, first token"]
+    assert states["Start, warm cache"] == ["plain", "plain"]
+    assert verdicts["Start, warm cache"] == "no claim: 1 of 6 repeats"
+    assert html.count('class="number medal"') == sum(row.count("medal") for row in states.values())
+
+
+def test_two_close_scores_are_not_called_equal(summary: Summary):
+    (sentence,) = [f.text for f in findings(summary) if f.text.startswith("acorn-problems")]
+    assert "difference −1.0 points" in sentence
+    assert "neither shown to differ nor shown to be level" in sentence
+    assert "200 questions show a difference of" in sentence
+
+
+def test_every_number_of_a_finding_stands_where_it_points(folder: Path, summary: Summary):
+    document = json.loads((folder / "summary.json").read_text())
+    for finding in findings(summary):
+        assert finding.sources
+        for pointer in finding.sources:
+            resolve(document, pointer)
+    win = next(f for f in findings(summary) if f.text.startswith("fast wins “One request, decode”"))
+    rows, contrast = (resolve(document, pointer) for pointer in win.sources)
+    assert f"{contrast['ratio']['ratio']:.2f} times as fast" in win.text
+    assert (
+        f"{rows['entries'][1]['value']:.1f} tok/s against {rows['entries'][0]['value']:.1f} tok/s" in win.text
+    )
+
+
+def test_a_lower_figure_wins_as_time_not_as_speed(tmp_path: Path):
+    made = MadeLadder({"a": 60.0, "b": 60.0})
+    records = [record for record in made.records() if record.cell.job == "one"]
+    for record in records:
+        if record.cell.arm == "a":
+            for request in record.requests:
+                request.event_ns = [
+                    ns + 300_000_000 + 1_000_000 * record.cell.repeat for ns in request.event_ns
+                ]
+    said = [f.text for f in findings(write_report(folder_of(made, records, tmp_path)))]
+    win = next(text for text in said if text.startswith("b wins “One request, first token”"))
+    assert (
+        "b wins “One request, first token”: 100.0 ms against 402.5 ms of a; a takes 4.02 times as long" in win
+    )
+
+
+def test_the_stand_in_and_the_cuts_are_told(summary: Summary, page: Page, folder: Path):
+    told = notices(summary)
+    assert told[0].startswith("The model is acorn, a small stand-in")
+    assert "--quick: this ladder was made by a test." in told
+    text, markdown = " ".join(page.text), (folder / "report.md").read_text()
+    assert all(notice in text for notice in told)
+    assert "--quick: this ladder was made by a test." in markdown
+
+
+def test_a_real_model_is_no_stand_in(tmp_path: Path):
+    made = MadeLadder({"a": 60.0}, repeats=1, model="google/gemma-4-E2B-it")
+    assert not any("stand-in" in told for told in notices(write_report(made.write(tmp_path))))
+
+
+def test_what_ran_is_shown(page: Page):
+    text = " ".join(page.text)
+    for fact in ("onechip serve --dtype fast", "Made CPU <2 cores>", "Linux 6.1", "ffffffffffff", "A=1"):
+        assert fact in text
+
+
+def test_the_markdown_tables_are_rectangular(folder: Path):
+    blocks = re.findall(r"(?:^\|.*\n)+", (folder / "report.md").read_text(), flags=re.MULTILINE)
+    assert len(blocks) >= 6
+    for block in blocks:
+        widths = {len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}
+        assert len(widths) == 1, block
+
+
+def test_the_terminal_table_has_the_medals(summary: Summary):
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(terminal_table(summary))
+    lines = console.export_text().splitlines()
+    (decode,) = [line for line in lines if line.strip().startswith("One request, decode")]
+    assert decode.index("🥇") > decode.index("tok/s")
+
+
+def test_a_report_needs_a_results_folder(tmp_path: Path):
+    with pytest.raises(LadderError, match=r"holds no manifest\.json"):
+        write_report(tmp_path)
+
+
+def test_an_unfinished_ladder_gets_a_report_that_says_so(tmp_path: Path):
+    made = MadeLadder({"a": 60.0, "b": 60.0})
+    where = folder_of(made, [], tmp_path)
+    manifest = json.loads((where / "manifest.json").read_text()) | {"finished_at": None}
+    (where / "manifest.json").write_text(json.dumps(manifest))
+    summary = write_report(where)
+    assert "The ladder is not finished: this report rests on the 0 cells measured so far." in notices(summary)
+    assert "No cell broke a rule" in (where / "report.html").read_text()
+
+
+def folder_of(made: MadeLadder, records: list[CellRecord], where: Path) -> Path:
+    """A results folder with only these records."""
+    made.speeds, speeds = {}, made.speeds
+    made.write(where)
+    made.speeds = speeds
+    (where / "manifest.json").write_bytes(msgspec.json.encode(made.manifest()))
+    journal = Journal(where)
+    for record in records:
+        journal.append(record)
+    journal.close()
+    return where
+
+
+def resolve(document: object, pointer: str) -> object:
+    """The value at a JSON pointer."""
+    for part in pointer.strip("/").split("/"):
+        document = document[int(part)] if isinstance(document, list) else document[part]
+    return document
