@@ -137,7 +137,7 @@ class EngineProcess:
         return total
 
     def stop(self) -> str | None:
-        """Interrupts, then kills, the whole group and waits for its memory; a note if that did not come back."""
+        """Interrupts, then kills the group, and waits for its memory; a note if that did not come back."""
         if self._process is None:
             return None
         self._signal(signal.SIGINT)

@@ -118,7 +118,7 @@ def _check_value(parameter: str, value: Any, schema: Mapping[str, Any], values: 
     if not is_variable:
         if _PYTHON[kind] is dict:
             return _check_dict(parameter, value, values)
-        if kind in ("array", "tuple") and schema.get("items", {}).get("type") == "dict":
+        if kind in ("array", "tuple") and schema["items"]["type"] == "dict":
             return _check_dicts(parameter, value, values)
         if _PYTHON[kind] is str:
             allowed = [_loose(item) for item in values if isinstance(item, str)]
@@ -147,17 +147,14 @@ def _type_error(
 
 
 def _item_error(parameter: str, value: Any, schema: Mapping[str, Any], values: Values) -> str | None:
-    """Items are checked one level deep, against any of the reference lists."""
-    item_kind = schema.get("items", {}).get("type")
-    if item_kind is None:
-        return None
-    wanted = _PYTHON[item_kind]
+    """Items are checked one level deep, against any reference list; a reference that is none allows all."""
+    item_kind = schema["items"]["type"]
     for reference in values:
         if not isinstance(reference, list):
-            continue
+            return None
         example = next((item for item in reference if item != ""), None)
-        kinds = {wanted} | ({type(example)} if example is not None else set())
-        if all(type(item) in kinds or (wanted is float and type(item) is int) for item in value):
+        kinds = {_PYTHON[item_kind], type(example)}
+        if all(type(item) in kinds for item in value):
             return None
     return f"items of {parameter!r} are not {item_kind}"
 
@@ -188,7 +185,7 @@ def _check_dicts(parameter: str, value: Sequence[Any], values: Values) -> str | 
     """A list of dicts against the reference lists: same length, each dict right, in order."""
     error: str | None = _not_allowed(parameter, value, values)
     for reference in values:
-        if not isinstance(reference, list) or len(reference) != len(value):
+        if len(reference) != len(value):
             continue
         pairs = zip(value, reference, strict=True)
         error = next((e for e in (_check_dict(parameter, item, [ref]) for item, ref in pairs) if e), None)
@@ -202,9 +199,8 @@ def _loose(text: str) -> str:
     return _IGNORED.sub("", text).lower().replace("'", '"')
 
 
-def _loose_items(value: Any) -> Any:
-    if not isinstance(value, list):
-        return value
+def _loose_items(value: Sequence[Any]) -> list[Any]:
+    """A reference of "" becomes an empty list, so that counts as right where a value may be left out."""
     return [_loose(item) if isinstance(item, str) else item for item in value]
 
 
