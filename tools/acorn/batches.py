@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import jax
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Tokenizer
 from tools.acorn.draws import Draw
 from tools.acorn.samples import Piece, Sampler
+
+from onechip.models.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class Batch:
 
 
 def encode(tokenizer: Tokenizer, pieces: list[Piece]) -> Encoded:
-    parts = [tokenizer.encode(piece.text, add_special_tokens=False).ids for piece in pieces]
+    parts = [tokenizer.encode(piece.text) for piece in pieces]
     ids = np.array([token for part in parts for token in part], np.int32)
     learned = np.repeat([piece.learned for piece in pieces], [len(part) for part in parts])
     return Encoded(ids, learned)

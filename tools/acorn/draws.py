@@ -60,24 +60,52 @@ class Sum:
         return self.left // self.right
 
     @property
+    def parts(self) -> tuple[Sum, ...]:
+        """The sums by which an answer gets at a product or quotient beyond the tables; none for the others."""
+        if self.sign == "*" and self.left > LARGEST_TABLE_FACT and self.left % 10:
+            units = self.left % 10
+            return (Sum((self.left - units) * self.right, "+", units * self.right),)
+        if self.sign == "/" and self.result > LARGEST_TABLE_FACT and self.result % 10:
+            units = self.result % 10
+            tens = self.result - units
+            by = self.right
+            return Sum(tens * by, "/", by), Sum(units * by, "/", by), Sum(tens, "+", units)
+        return ()
+
+    @property
     def held_out(self) -> bool:
-        """Reserved; addition and multiplication are, whichever number comes first."""
+        """Whether it, or a sum that its answer states on the way, is reserved."""
+        return self._is_reserved or any(part._is_reserved for part in self.parts)
+
+    @property
+    def _is_reserved(self) -> bool:
+        """By hash, whichever number comes first in + and *; tables and tens are for everybody."""
         pair = (self.left, self.right) if self.sign in "-/" else tuple(sorted((self.left, self.right)))
-        table = max(self.result, self.right) if self.sign in "-/" else max(pair)
-        return table > LARGEST_TABLE_FACT and is_held_out(f"{pair[0]}{self.sign}{pair[1]}")
+        largest = max(self.result, self.right) if self.sign in "-/" else pair[1]
+        if largest <= LARGEST_TABLE_FACT or self._is_about_tens:
+            return False
+        return is_held_out(f"{pair[0]}{self.sign}{pair[1]}")
+
+    @property
+    def _is_about_tens(self) -> bool:
+        """20 + 4 or 80 / 4: place value and the tables say it already."""
+        if self.sign == "+":
+            return min(self.left, self.right) < 10 and max(self.left, self.right) % 10 == 0
+        return self.sign == "/" and self.result % 10 == 0
 
     @property
     def worked(self) -> str:
-        """The sum as an answer writes it: '47 + 38 = 85'; what is beyond the tables in * and / by parts."""
-        start = f"{self.left} {self.sign} {self.right} = "
-        tens, units = divmod(self.left, 10)
-        if self.sign == "*" and self.left > LARGEST_TABLE_FACT and units:
-            start += f"{tens * 10 * self.right} + {units * self.right} = "
-        tens, units = divmod(self.result, 10)
-        if self.sign == "/" and self.result > LARGEST_TABLE_FACT and units:
-            start += f"{tens * 10 * self.right} / {self.right} + {units * self.right} / {self.right} = "
-            start += f"{tens * 10} + {units} = "
-        return start + str(self.result)
+        """The sum as an answer writes it: '47 + 38 = 85', '23 * 4 = 80 + 12 = 92'."""
+        steps = [str(self)]
+        if self.sign == "*":
+            steps += [str(part) for part in self.parts]
+        elif self.parts:
+            tens, units, total = self.parts
+            steps += [f"{tens} + {units}", str(total)]
+        return " = ".join([*steps, str(self.result)])
+
+    def __str__(self) -> str:
+        return f"{self.left} {self.sign} {self.right}"
 
 
 class Draw:

@@ -1,4 +1,4 @@
-"""Greedy answers without a cache: weights and prompts in, texts out, by whole forward passes.
+"""Greedy answers without a cache: weights and prompts in, token ids out, by whole forward passes.
 
 Each pass guesses all tokens of an answer at once from the guess before it (Jacobi decoding, Santilli et al.
 2023, arXiv:2305.10427): what no longer changes is the greedy text, and a good first guess gets there soon.
@@ -6,7 +6,7 @@ Each pass guesses all tokens of an answer at once from the guess before it (Jaco
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,15 +14,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Tokenizer
 
 from onechip.models import gemma4
 from onechip.models.config import ModelConfig
 from onechip.models.layout import Params
+from onechip.models.tokenizer import Tokenizer
 
 STOP_IDS = (1, 50, 106)
-ROWS = 20
-"""Prompts answered at once."""
+TOKENS_AT_ONCE = 6400
+"""Of one forward pass, which bounds its memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +53,17 @@ class Greedy:
     ) -> None:
         self._config, self._params, self._tokenizer = config, params, tokenizer
         self._dtype, self._length = dtype, length
+        self._count = max(1, TOKENS_AT_ONCE // length)
 
-    def answers(self, tasks: Sequence[Task]) -> list[str]:
-        """The greedy text of each task, special tokens and the end token included."""
-        return [
-            text for start in range(0, len(tasks), ROWS) for text in self._some(tasks[start : start + ROWS])
-        ]
+    def answers(self, tasks: Sequence[Task]) -> list[list[int]]:
+        """The greedy token ids of each task, the end token included."""
+        return [ids for part in self._parts(tasks) for ids in self._some(part)]
 
     def exact(self, tasks: Sequence[Task]) -> int:
         """How many answers are the generator's to the last token: one forward pass, no guessing."""
         right = 0
-        for start in range(0, len(tasks), ROWS):
-            tokens, starts, ends = self._rows(tasks[start : start + ROWS])
+        for part in self._parts(tasks):
+            tokens, starts, ends = self._rows(part)
             predicted = self._next(tokens)
             right += sum(
                 bool((predicted[row, first - 1 : end - 1] == tokens[row, first:end]).all())
@@ -72,7 +71,10 @@ class Greedy:
             )
         return right
 
-    def _some(self, tasks: Sequence[Task]) -> list[str]:
+    def _parts(self, tasks: Sequence[Task]) -> Iterator[Sequence[Task]]:
+        return (tasks[start : start + self._count] for start in range(0, len(tasks), self._count))
+
+    def _some(self, tasks: Sequence[Task]) -> list[list[int]]:
         tokens, starts, _ = self._rows(tasks)
         said: list[list[int]] = [[] for _ in tasks]
         while True:
@@ -81,26 +83,23 @@ class Greedy:
                 tokens[row, first:] = predicted[row, first - 1 : -1]
             settled = [_up_to_stop(tokens[row, first:]) for row, first in enumerate(starts)]
             if settled == said:
-                return [self._tokenizer.decode(ids, skip_special_tokens=False) for ids in settled]
+                return settled
             said = settled
 
     def _next(self, tokens: NDArray[np.int32]) -> NDArray[np.int32]:
         return np.array(_predict(self._config, self._params, tokens, self._dtype))
 
     def _rows(self, tasks: Sequence[Task]) -> tuple[NDArray[np.int32], list[int], list[int]]:
-        """tokens [ROWS, length], and where each answer starts and ends."""
-        tokens = np.zeros((ROWS, self._length), np.int32)
+        """tokens [rows, length], and where each answer starts and ends."""
+        tokens = np.zeros((self._count, self._length), np.int32)
         starts, ends = [], []
         for row, task in enumerate(tasks):
-            prompt, answer = self._ids(task.prompt), self._ids(task.answer)
+            prompt, answer = self._tokenizer.encode(task.prompt), self._tokenizer.encode(task.answer)
             ids = (prompt + answer)[: self._length]
             tokens[row, : len(ids)] = ids
             starts.append(len(prompt))
             ends.append(len(ids))
         return tokens, starts, ends
-
-    def _ids(self, text: str) -> list[int]:
-        return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
 
 def _up_to_stop(ids: NDArray[np.int32]) -> list[int]:

@@ -1,7 +1,7 @@
 """The shape of acorn: its config.json, and fresh weights to train from.
 
 All kinds of layer that E2B has are here: sliding and full, with a cache of their own and sharing one, the
-latter with the double-wide MLP. Inner widths are multiples of 32, so that int4 in groups of 32 fits everywhere.
+latter with the double-wide MLP. Inner widths are multiples of 32, so that int4 in groups of 32 fits.
 """
 
 from __future__ import annotations

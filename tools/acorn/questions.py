@@ -13,6 +13,8 @@ from tools.acorn.greedy import Task
 from tools.acorn.problems import Problem, held_out_problem
 from tools.acorn.samples import END_OF_TURN, Sampler, called
 
+from onechip.models.tokenizer import Tokenizer
+
 DATA_DIR = Path(__file__).parents[2] / "src" / "onechip" / "ladder" / "data"
 PROBLEMS_FILE = DATA_DIR / "acorn_problems.jsonl"
 CALLS_FILE = DATA_DIR / "acorn_calls.jsonl"
@@ -20,6 +22,9 @@ CALLS_FILE = DATA_DIR / "acorn_calls.jsonl"
 SHIPPED_SEED = 987654321
 SHIPPED_PROBLEMS = 200
 SHIPPED_CALLS = 100
+
+LATE_ROOM = 400
+"""Tokens for the last turn of a chat that may overshoot, and for the question and its answer."""
 
 VALIDATION_SEED = 123456789
 """Of the questions that the learning curve is measured on: the shipped ones are looked at only at the end."""
@@ -50,6 +55,19 @@ def problem_task(sampler: Sampler, problem: Problem) -> Task:
 def call_task(sampler: Sampler, call: Call) -> Task:
     """As the ladder asks it: with BFCL's suffix on the descriptions."""
     return Task(sampler.prompt(call.question, with_suffix(call).tools), called(call).text)
+
+
+def late_problem_tasks(tokenizer: Tokenizer, length: int, count: int) -> list[Task]:
+    """Held-out problems at the end of chats that leave just enough of `length` tokens for them."""
+    sampler, draw = Sampler(), Draw(f"late {length}")
+
+    def is_late(text: str) -> bool:
+        return len(tokenizer.encode(text)) > length - LATE_ROOM
+
+    return [
+        Task(sampler.late_prompt(draw, problem.question, is_late), problem.answer + END_OF_TURN)
+        for problem in problems(VALIDATION_SEED, count)
+    ]
 
 
 def write_shipped() -> None:

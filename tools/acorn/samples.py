@@ -5,7 +5,7 @@ Prompts are printed by the chat template that ships, so training sees exactly wh
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,18 +71,21 @@ class Conversation:
         self._tools = call.tools if call else None
         self._thinking = thinking
         self._messages: list[Message] = []
-        self._printed = ""
+        self.printed = ""
         self.pieces: list[Piece] = []
 
     def hear(self, role: str, content: str, **fields: str) -> None:
         self._messages.append({"role": role, "content": content, **fields})
 
+    def prompt(self) -> str:
+        return self._template.render(self._messages, self._tools, enable_thinking=self._thinking)
+
     def say(self, reply: Reply) -> None:
-        prompt = self._template.render(self._messages, self._tools, enable_thinking=self._thinking)
-        if not prompt.startswith(self._printed):
-            raise ValueError(f"the template does not continue {self._printed!r} but prints {prompt!r}")
-        self.pieces += [Piece(prompt[len(self._printed) :], False), Piece(reply.text, True)]
-        self._printed = prompt + reply.text
+        prompt = self.prompt()
+        if not prompt.startswith(self.printed):
+            raise ValueError(f"the template does not continue {self.printed!r} but prints {prompt!r}")
+        self.pieces += [Piece(prompt[len(self.printed) :], False), Piece(reply.text, True)]
+        self.printed = prompt + reply.text
         self._messages.append(reply.message)
 
 
@@ -149,6 +152,14 @@ class Sampler:
     def prompt(self, question: str, tools: list[Tool] | None = None) -> str:
         """The prompt of a chat that has only this question."""
         return self._template.render([{"role": "user", "content": question}], tools)
+
+    def late_prompt(self, draw: Draw, question: str, is_late: Callable[[str], bool]) -> str:
+        """The prompt of a question at the end of a chat that has grown until `is_late` of its text."""
+        conversation = self._open(draw, None)
+        while not is_late(conversation.printed):
+            _chat(draw, conversation)
+        conversation.hear("user", question)
+        return conversation.prompt()
 
     def _open(self, draw: Draw, call: Call | None) -> Conversation:
         conversation = Conversation(self._template, call)

@@ -16,7 +16,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from tokenizers import Tokenizer
 from tools.acorn import questions, vocabulary
 from tools.acorn.batches import SHORT, Batch, Batches
 from tools.acorn.greedy import Greedy
@@ -28,6 +27,7 @@ from tools.acorn.samples import Sampler, texts
 from onechip.models import gemma4
 from onechip.models.config import ModelConfig, parse_config
 from onechip.models.layout import Params
+from onechip.models.tokenizer import Tokenizer
 
 OUT = Path(__file__).parent / "out"
 SEED = 20260417
@@ -155,11 +155,11 @@ class Run:
 
 
 def prepare_tokenizer(out: Path, seed: int) -> Tokenizer:
-    path = out / "tokenizer.json"
-    if path.exists():
-        return Tokenizer.from_file(str(path))
-    out.mkdir(parents=True, exist_ok=True)
-    return vocabulary.save(vocabulary.build(texts(seed, TOKENIZER_TEXTS)), path)
+    """The run's tokenizer, built before its first step."""
+    if not (out / "tokenizer.json").exists():
+        out.mkdir(parents=True, exist_ok=True)
+        vocabulary.write(vocabulary.build(texts(seed, TOKENIZER_TEXTS)), out / "tokenizer.json")
+    return Tokenizer.load(out, CONFIG["eos_token_id"])
 
 
 def main() -> None:

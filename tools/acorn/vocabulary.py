@@ -132,7 +132,5 @@ def _added(number: int, name: str) -> dict[str, Any]:
     }
 
 
-def save(content: dict[str, Any], path: Path) -> Tokenizer:
-    """Write tokenizer.json and read it back as what serving will load."""
+def write(content: dict[str, Any], path: Path) -> None:
     path.write_text(json.dumps(content, ensure_ascii=False) + "\n", encoding="utf-8")
-    return Tokenizer.from_file(str(path))
