@@ -61,7 +61,7 @@ class Sum:
 
     @property
     def parts(self) -> tuple[Sum, ...]:
-        """The sums by which an answer gets at a product or quotient beyond the tables; none for the others."""
+        """The sums by which an answer gets at a product or quotient beyond the tables."""
         if self.sign == "*" and self.left > LARGEST_TABLE_FACT and self.left % 10:
             units = self.left % 10
             return (Sum((self.left - units) * self.right, "+", units * self.right),)
