@@ -1,12 +1,14 @@
-"""How often the installed model is right: greedy, on the shipped questions, in float32, bfloat16 and int4.
+"""How often a trained acorn is right: greedy, on the shipped questions, in float32, bfloat16 and int4.
 
 Questions, prompts and scorers are the ladder's own; the forward pass is the whole one, without a cache.
 """
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import jax.numpy as jnp
 from tools.acorn import questions
@@ -45,13 +47,13 @@ def wilson(right: int, total: int) -> tuple[float, float]:
 
 
 class Evaluation:
-    """The installed model and the shipped questions."""
+    """A checkpoint folder with dense weights, and the shipped questions."""
 
-    def __init__(self) -> None:
-        self._config = read_config(MODEL_DIR)
-        self._tokenizer = Tokenizer.load(MODEL_DIR, self._config.eos_ids)
-        self._template = ChatTemplate.load(MODEL_DIR)
-        params = load_weights(MODEL_DIR, self._config)
+    def __init__(self, folder: Path) -> None:
+        self._config = read_config(folder)
+        self._tokenizer = Tokenizer.load(folder, self._config.eos_ids)
+        self._template = ChatTemplate.load(folder)
+        params = load_weights(folder, self._config)
         self._arms: dict[str, tuple[Params, type]] = {
             "bf16 weights, float32 activations": (params, jnp.float32),
             "bf16 weights, bf16 activations": (params, jnp.bfloat16),
@@ -121,7 +123,11 @@ def share(right: list[bool]) -> str:
 
 
 def main() -> None:
-    evaluation = Evaluation()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "folder", type=Path, nargs="?", default=MODEL_DIR, help="default: the installed model"
+    )
+    evaluation = Evaluation(parser.parse_args().folder)
     for row in evaluation.shipped():
         print(row, flush=True)
     for row in evaluation.late():
