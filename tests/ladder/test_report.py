@@ -169,6 +169,27 @@ def test_two_close_scores_are_not_called_equal(summary: Summary):
     assert "200 questions show a difference of" in sentence
 
 
+def test_few_flips_show_the_adjusted_interval_too(tmp_path: Path):
+    made = MadeLadder({"a": 60.0, "b": 60.0})
+    records = [record for record in made.records() if record.cell.job == "acc"]
+    found = write_report(folder_of(made, records, tmp_path))
+    sentence = next(f.text for f in findings(found) if f.text.startswith("acorn-problems"))
+    assert "difference 0.0 points (95 % interval 0.0 to 0.0, adjusted for few flips −1.4 to +1.4)" in sentence
+    assert sentence.endswith("level within 2 points.")
+    (row,) = tables.medal_rows(found)
+    assert row.verdict == "level within 2 points, no question of 200 flips"
+
+
+def test_a_row_of_invalid_cells_only_says_so(tmp_path: Path):
+    made = MadeLadder({"a": 60.0, "b": 60.0}, repeats=2)
+    records = [record for record in made.records() if record.cell.variant == "four"]
+    for record in records:
+        record.invalid = ["The client was the bottleneck."]
+    (row,) = tables.medal_rows(write_report(folder_of(made, records, tmp_path)))
+    assert [cell.text for cell in row.cells] == ["INVALID", "INVALID"]
+    assert row.verdict == "no valid figure"
+
+
 def test_every_number_of_a_finding_stands_where_it_points(folder: Path, summary: Summary):
     document = json.loads((folder / "summary.json").read_text())
     for finding in findings(summary):

@@ -6,7 +6,7 @@ decode speed) is left out, never guessed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from statistics import median
 from typing import Literal, NamedTuple
@@ -214,7 +214,7 @@ def batch_figures(records: Sequence[CellRecord]) -> list[Repeats]:
         columns.setdefault("full_window_tok_s", []).append(timing.full_window_tok_s(requests, level))
         columns.setdefault("ttft_ms", []).append(_median(first_tokens([record])))
         columns.setdefault("inter_token_ms", []).append(_median(inter_tokens([record])))
-    return _collect({name: [value for value in column if value] for name, column in columns.items()})
+    return _collect(columns)
 
 
 def first_tokens(records: Iterable[CellRecord]) -> list[float]:
@@ -243,8 +243,10 @@ def same_texts(records: Sequence[CellRecord]) -> tuple[int, int] | None:
     return sum(len(found) == 1 for found in texts.values()), len(texts)
 
 
-def _collect(columns: dict[str, list[float]]) -> list[Repeats]:
-    return [Repeats(name, tuple(values), median(values)) for name, values in columns.items() if values]
+def _collect(columns: Mapping[str, Sequence[float | None]]) -> list[Repeats]:
+    """Columns with at least one figure; what is not above 0 has no logarithm, and is no figure."""
+    known = {name: [value for value in column if value and value > 0] for name, column in columns.items()}
+    return [Repeats(name, tuple(values), median(values)) for name, values in known.items() if values]
 
 
 def _by_prompt(
@@ -252,7 +254,7 @@ def _by_prompt(
 ) -> dict[int, float] | None:
     """A figure of each prompt; None if a prompt lacks it, as a mean over other prompts is another figure."""
     table = {_prompt(request): formula(request) for request in record.requests}
-    known = {prompt: value for prompt, value in table.items() if value}
+    known = {prompt: value for prompt, value in table.items() if value and value > 0}
     return known if len(known) == len(table) else None
 
 

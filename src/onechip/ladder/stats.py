@@ -21,6 +21,8 @@ MIN_REPEATS = 6
 """Fewest repeats per arm for a claim of difference: a paired sign test of five can never reach p < 0.05."""
 WIDE = 0.05
 """Relative half-width of an interval beyond which a figure is called UNSTABLE."""
+FEW_FLIPS = 10
+"""Below so many flips the bootstrap's interval is too narrow, and reports show the adjusted one beside it."""
 MARGIN = 0.02
 """Two scores are called level only if the whole interval of their difference lies within 2 points."""
 POWER = 0.80
@@ -143,6 +145,11 @@ class Paired(msgspec.Struct, frozen=True):
     detectable: float | None
     margin: float
     level: bool
+
+    @property
+    def flips(self) -> int:
+        """Questions that only one of the two got right."""
+        return self.only_a + self.only_b
 
     @property
     def score_a(self) -> float:

@@ -14,7 +14,7 @@ from onechip.ladder.answers import Pair
 from onechip.ladder.medals import Row, evidence_of_answers
 from onechip.ladder.records import TIMING_VERSION
 from onechip.ladder.report import wording
-from onechip.ladder.stats import ALPHA, MIN_REPEATS
+from onechip.ladder.stats import ALPHA, FEW_FLIPS, MIN_REPEATS
 from onechip.ladder.summary import Summary
 
 
@@ -122,7 +122,7 @@ def _open_rows(summary: Summary) -> Iterator[Finding]:
     if few:
         listed = ", ".join(f"“{row.label}” ({wording.repeats(row)})" for _, row in few)
         yield Finding(
-            f"No claim of difference, since fewer than {MIN_REPEATS} repeats were run: {listed}.",
+            f"No claim of difference, for want of {MIN_REPEATS} valid repeats per arm: {listed}.",
             tuple(f"/rows/{i}" for i, _ in few),
         )
 
@@ -145,11 +145,14 @@ def _pair(pair: Pair) -> str:
         verdict = f"level within {100 * paired.margin:.0f} points"
     else:
         verdict = f"neither shown to differ nor shown to be level; {wording.detectable(paired)}"
+    few = (
+        f", adjusted for few flips {wording.point_span(paired.adjusted)}" if paired.flips < FEW_FLIPS else ""
+    )
     return (
         f"{pair.variant}: {pair.a} {100 * paired.score_a:.1f} %, {pair.b} {100 * paired.score_b:.1f} % of"
         f" {paired.n} questions; difference {wording.points(paired.difference)} points (95 % interval"
-        f" {wording.point_span(paired.interval)}); {paired.only_a} questions only the first got right,"
-        f" {paired.only_b} only the second; exact McNemar {wording.probability(paired.p)}, after Holm"
+        f" {wording.point_span(paired.interval)}{few}); only the first is right in {paired.only_a}, only the"
+        f" second in {paired.only_b}; exact McNemar {wording.probability(paired.p)}, after Holm"
         f" {wording.probability(p)}: {verdict}."
     )
 

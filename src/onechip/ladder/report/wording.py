@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from onechip.ladder.figures import Place
 from onechip.ladder.medals import Entry, Row
-from onechip.ladder.stats import MIN_REPEATS, Interval, Paired, Ratio
+from onechip.ladder.stats import MARGIN, MIN_REPEATS, Interval, Paired, Ratio
 from onechip.ladder.summary import Summary
 
 NONE = "–"
-LEVEL = {"medal": "wins", "level": "level within 2 points", "tie": "tie", "no contest": "no contest"}
 
 
 def number(value: float) -> str:
@@ -35,7 +34,8 @@ def span(interval: Interval | None, decimals: int = 2) -> str:
 
 def points(value: float) -> str:
     """A difference of two scores in percentage points, signed."""
-    return f"{100 * value:+.1f}".replace("-", "−")
+    rounded = round(100 * value, 1)
+    return f"{rounded:+.1f}".replace("-", "−") if rounded else "0.0"
 
 
 def point_span(interval: Interval) -> str:
@@ -78,7 +78,11 @@ def verdict(summary: Summary, row: Row) -> str:
         return "count, not tested"
     if found.outcome == "not separated":
         return f"{found.leader} {_not_separated(row)}, {margin(summary, row)}"
-    return LEVEL[found.outcome]
+    if found.outcome == "level":
+        return f"level within {100 * MARGIN:.0f} points, {margin(summary, row)}"
+    if found.outcome == "no contest":
+        return f"only {found.leader} has a figure" if found.leader else "no valid figure"
+    return found.outcome
 
 
 def _not_separated(row: Row) -> str:
@@ -96,9 +100,11 @@ def margin(summary: Summary, row: Row) -> str:
     assert found.runner_up is not None
     if row.family == "accuracy":
         paired = summary.paired(row, found.leader, found.runner_up)
-        return (
-            NONE if paired is None else f"{points(paired.difference)} points [{point_span(paired.interval)}]"
-        )
+        if paired is None:
+            return NONE
+        if not paired.flips:
+            return f"no question of {paired.n} flips"
+        return f"{points(paired.difference)} points [{point_span(paired.interval)}]"
     ratio = advantage(summary, row)
     return NONE if ratio is None else f"{ratio.ratio:.2f}× [{span(ratio.interval)}]"
 
