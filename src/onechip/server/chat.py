@@ -89,7 +89,7 @@ async def _whole(generation: Generation, model_id: str, receive: Receive) -> Res
     with generation.watch(receive):
         while generation.answer.finish is None:
             deltas += await generation.step()
-    choice = ChatChoice(_message(deltas), generation.answer.finish)
+    choice = ChatChoice(message=_message(deltas), finish_reason=generation.answer.finish)
     return json_response(ChatCompletion(generation.request.id, created, model_id, [choice], generation.usage))
 
 
@@ -97,7 +97,7 @@ def _message(deltas: Sequence[Delta]) -> ChatMessage:
     text = "".join(delta.text for delta in deltas if isinstance(delta, Text))
     reasoning = "".join(delta.text for delta in deltas if isinstance(delta, Reasoning))
     calls = [
-        ToolCall(FunctionCall("", delta.name), id=delta.id, type="function")
+        ToolCall(id=delta.id, type="function", function=FunctionCall(name=delta.name, arguments=""))
         for delta in deltas
         if isinstance(delta, CallOpen)
     ]
@@ -114,7 +114,7 @@ class ChatChunks:
         self._id, self._model_id, self._created = id, model_id, created
 
     def opening(self) -> list[ChatChunkChoice]:
-        return [ChatChunkChoice(ChatDelta(role="assistant", content=""))]
+        return [ChatChunkChoice(delta=ChatDelta(role="assistant", content=""))]
 
     def window(self, deltas: Sequence[Delta]) -> list[ChatChunkChoice]:
         events: list[ChatDelta] = []
@@ -125,10 +125,10 @@ class ChatChunks:
                 events.append(ChatDelta(reasoning_content=delta.text))
             elif isinstance(delta, CallOpen | CallArguments):
                 _add_call(delta, events)
-        return [ChatChunkChoice(event) for event in events or [ChatDelta(content="")]]
+        return [ChatChunkChoice(delta=event) for event in events or [ChatDelta(content="")]]
 
     def closing(self, finish: FinishReason) -> ChatChunkChoice:
-        return ChatChunkChoice(ChatDelta(), finish)
+        return ChatChunkChoice(delta=ChatDelta(), finish_reason=finish)
 
     def body(self, choices: list[ChatChunkChoice], usage: Usage | UnsetType | None) -> ChatChunk:
         return ChatChunk(self._id, self._created, self._model_id, choices, usage)
@@ -141,8 +141,9 @@ def _add_call(delta: CallOpen | CallArguments, events: list[ChatDelta]) -> None:
         calls = []
         events.append(ChatDelta(tool_calls=calls))
     if isinstance(delta, CallOpen):
-        calls.append(ToolCall(FunctionCall("", delta.name), delta.index, delta.id, "function"))
+        function = FunctionCall(name=delta.name, arguments="")
+        calls.append(ToolCall(index=delta.index, id=delta.id, type="function", function=function))
     elif calls and calls[-1].index == delta.index:
         calls[-1].function.arguments += delta.fragment
     else:
-        calls.append(ToolCall(FunctionCall(delta.fragment), delta.index))
+        calls.append(ToolCall(index=delta.index, function=FunctionCall(arguments=delta.fragment)))

@@ -44,7 +44,7 @@ async def completions(service: Service, body: CompletionBody, receive: Receive) 
     with generation.watch(receive):
         while answer.finish is None:
             deltas += await generation.step()
-    choice = TextChoice(_text(deltas), answer.finish)
+    choice = TextChoice(text=_text(deltas), finish_reason=answer.finish)
     return json_response(TextCompletion(request.id, created, model_id, [choice], generation.usage))
 
 
@@ -81,10 +81,10 @@ class TextChunks:
         return []
 
     def window(self, deltas: Sequence[Delta]) -> list[TextChoice]:
-        return [TextChoice(_text(deltas))]
+        return [TextChoice(text=_text(deltas))]
 
     def closing(self, finish: FinishReason) -> TextChoice:
-        return TextChoice("", finish)
+        return TextChoice(text="", finish_reason=finish)
 
     def body(self, choices: list[TextChoice], usage: Usage | UnsetType | None) -> TextCompletion:
         return TextCompletion(self._id, self._created, self._model_id, choices, usage)

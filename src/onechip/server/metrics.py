@@ -58,7 +58,9 @@ class Histogram:
     def family(self, model: str) -> HistogramMetricFamily:
         family = HistogramMetricFamily(self.name, self._text, labels=["model_name"])
         buckets, total = [], 0
-        for bound, count in zip((*map(str, self._bounds), "+Inf"), self._counts, strict=True):
+        for bound, count in zip(
+            (*(str(float(bound)) for bound in self._bounds), "+Inf"), self._counts, strict=True
+        ):
             total += count
             buckets.append((bound, total))
         family.add_metric([model], buckets, self._sum)

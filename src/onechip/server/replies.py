@@ -20,20 +20,20 @@ class Usage(Struct):
     prompt_tokens_details: PromptDetails
 
 
-class FunctionCall(Struct, omit_defaults=True):
+class FunctionCall(Struct, kw_only=True, omit_defaults=True):
     """`name` stands only where the call begins."""
 
-    arguments: str
     name: str | UnsetType = UNSET
+    arguments: str
 
 
-class ToolCall(Struct, omit_defaults=True):
+class ToolCall(Struct, kw_only=True, omit_defaults=True):
     """`id` and `type` stand only where the call begins, `index` only in a stream."""
 
-    function: FunctionCall
     index: int | UnsetType = UNSET
     id: str | UnsetType = UNSET
     type: str | UnsetType = UNSET
+    function: FunctionCall
 
 
 class ChatDelta(Struct, omit_defaults=True):
@@ -43,35 +43,34 @@ class ChatDelta(Struct, omit_defaults=True):
     tool_calls: list[ToolCall] | UnsetType = UNSET
 
 
-class ChatMessage(Struct):
+class ChatMessage(Struct, tag_field="role", tag="assistant"):
     content: str | None
     reasoning_content: str | UnsetType = UNSET
     tool_calls: list[ToolCall] | UnsetType = UNSET
-    role: str = "assistant"
     refusal: None = None
 
 
-class ChatChoice(Struct):
+class ChatChoice(Struct, kw_only=True):
+    index: int = 0
     message: ChatMessage
+    logprobs: None = None
     finish_reason: FinishReason
+
+
+class ChatChunkChoice(Struct, kw_only=True):
     index: int = 0
-    logprobs: None = None
-
-
-class ChatChunkChoice(Struct):
     delta: ChatDelta
-    finish_reason: FinishReason | None = None
-    index: int = 0
     logprobs: None = None
+    finish_reason: FinishReason | None = None
 
 
-class TextChoice(Struct):
+class TextChoice(Struct, kw_only=True):
     """Of a whole completion and of a piece of a streamed one."""
 
-    text: str
-    finish_reason: FinishReason | None = None
     index: int = 0
+    text: str
     logprobs: None = None
+    finish_reason: FinishReason | None = None
 
 
 class ChatCompletion(Struct, tag_field="object", tag="chat.completion"):

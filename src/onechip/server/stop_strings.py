@@ -1,4 +1,7 @@
-"""Text as it is generated -> the text before the first stop string; never a part of a stop string."""
+"""Text as it is generated -> the text before the first stop string; never a part of a stop string.
+
+First is the one that is complete first, so that the result does not depend on how the text is cut in pieces.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +23,10 @@ class StopStrings:
     def push(self, piece: str) -> str:
         """The text that is now known to stand before any stop string."""
         text = self._held + piece
-        found = [index for stop in self._stops if (index := text.find(stop)) >= 0]
+        found = [(start + len(stop), start) for stop in self._stops if (start := text.find(stop)) >= 0]
         if found:
             self.hit, self._held = True, ""
-            return text[: min(found)]
+            return text[: min(found)[1]]
         held = max((_overlap(text, stop) for stop in self._stops), default=0)
         shown = len(text) - held
         self._held = text[shown:]

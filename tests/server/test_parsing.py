@@ -1,0 +1,131 @@
+"""A body that is not right is refused with the field's name, its value and the mend."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from onechip.errors import RequestError
+from onechip.server.parsing import check_reserved, parse
+from onechip.server.schemas import ChatBody, CompletionBody
+
+HI = [{"role": "user", "content": "Hi"}]
+
+
+def chat(**fields: Any) -> ChatBody:
+    return parse(json.dumps({"messages": HI} | fields).encode(), ChatBody)
+
+
+def refusal(**fields: Any) -> tuple[str | None, str]:
+    """The field that is named and the message."""
+    with pytest.raises(RequestError) as caught:
+        chat(**fields)
+    return caught.value.param, caught.value.message
+
+
+def tool(**function: Any) -> list[dict[str, Any]]:
+    return [{"type": "function", "function": {"name": "f"} | function}]
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "words"),
+    [
+        ({"temperature": "warm"}, "temperature", ['"warm"', "float"]),
+        ({"temperature": 3}, "temperature", ["3", "<= 2.0"]),
+        ({"temperature": -1}, "temperature", ["-1", ">= 0"]),
+        ({"top_p": 0}, "top_p", ["0", "> 0"]),
+        ({"top_k": -2}, "top_k", ["-2", ">= -1"]),
+        ({"min_p": 1.5}, "min_p", ["1.5", "<= 1.0"]),
+        ({"max_tokens": 0}, "max_tokens", ["0", ">= 1"]),
+        ({"max_tokens": 1.5}, "max_tokens", ["1.5", "int"]),
+        ({"seed": 2**64}, "seed", ["18446744073709551616"]),
+        ({"stop": ["a"] * 17}, "stop", ["length <= 16"]),
+        ({"stop": ["a", ""]}, "stop[1]", ['""', "length >= 1"]),
+        ({"stream_options": {"include_usge": True}}, "stream_options.include_usge", ["Unknown field"]),
+        ({"messages": []}, "messages", ["length >= 1"]),
+        ({"messages": [{"role": "bot", "content": "x"}]}, "messages[0].role", ['"bot"', "assistant or tool"]),
+        ({"messages": [{"content": "x"}]}, "messages[0].role", ["is missing"]),
+        ({"messages": [{"role": "user"}]}, "messages[0].content", ["is missing"]),
+        ({"messages": [*HI, {"role": "tool", "content": "x"}]}, "messages[1].tool_call_id", ["is missing"]),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
+            "messages[0].content[0].type",
+            ['"image_url"', "text only"],
+        ),
+        ({"messages": None}, "messages", ["null", "array"]),
+        ({"tool_choice": "required"}, "tool_choice", ['"required"', "auto or none"]),
+        (
+            {"tool_choice": {"type": "function", "function": {"name": "f"}}},
+            "tool_choice",
+            ['"name":"f"', "named tools are not supported"],
+        ),
+        ({"tools": tool(strict=True)}, "tools[0].function.strict", ["true", "false"]),
+        ({"tools": [{"type": "function"}]}, "tools[0].function", ["is missing"]),
+        ({"response_format": {"type": "json_object"}}, "response_format.type", ['"json_object"', "text"]),
+        ({"n": 2}, "n", ["2", "not supported"]),
+        ({"presence_penalty": 0.5}, "presence_penalty", ["0.5", "not supported"]),
+        ({"logprobs": True}, "logprobs", ["true", "not supported"]),
+        ({"logit_bias": {"5": 1}}, "logit_bias", ['{"5":1}', "not supported"]),
+        ({"store": True}, "store", ["true", "not supported"]),
+        ({"temperture": 1}, "temperture", ["Unknown field", "did you mean temperature?"]),
+        ({"foo": 1, "bar": 2}, "foo", ["Unknown field: foo, bar", "leave it out"]),
+        ({"metadata": {"a": 1}}, "metadata[...]", ['{"a":1}', "str"]),
+    ],
+)  # fmt: skip
+def test_refusals_name_field_value_and_mend(fields: Any, param: str, words: list[str]) -> None:
+    named, message = refusal(**fields)
+    assert named == param
+    for word in words:
+        assert word in message
+    assert "`" not in message
+
+
+def test_fields_that_ask_for_nothing_are_taken() -> None:
+    neutral = {
+        "n": 1, "frequency_penalty": 0, "presence_penalty": 0.0, "logit_bias": {}, "logprobs": False,
+        "top_logprobs": None, "store": False, "service_tier": "auto", "audio": None, "modalities": ["text"],
+        "response_format": {"type": "text"}, "user": "me", "metadata": {"a": "b"}, "tool_choice": "auto",
+        "functions": None, "tools": None, "stop": None, "reasoning_effort": None,
+    }  # fmt: skip
+    assert chat(**neutral).user == "me"
+    assert refusal(logprobs=0)[0] == "logprobs"  # false asks for nothing, 0 is another thing
+
+
+def test_what_the_openai_client_hands_back_is_taken() -> None:
+    answer = {
+        "role": "assistant",
+        "content": None,
+        "refusal": None,
+        "annotations": [],
+        "audio": None,
+        "function_call": None,
+        "tool_calls": [
+            {"id": "1", "type": "function", "index": 0, "function": {"name": "f", "arguments": "{}"}}
+        ],
+    }
+    assert len(chat(messages=[*HI, answer]).messages) == 2
+
+
+def test_each_endpoint_has_its_own_fields() -> None:
+    with pytest.raises(RequestError, match="Unknown field: messages") as caught:
+        parse(b'{"prompt": "a", "messages": []}', CompletionBody)
+    assert caught.value.param == "messages"
+    with pytest.raises(RequestError, match=r"prompt\[1\] is 2\.5: expected int \| str"):
+        parse(b'{"prompt": [1, 2.5]}', CompletionBody)
+    with pytest.raises(RequestError, match="echo is not supported"):
+        parse(b'{"prompt": "a", "echo": true}', CompletionBody)
+    with pytest.raises(RequestError, match="prompt is missing"):
+        parse(b"{}", CompletionBody)
+
+
+def test_long_values_are_cut_in_messages() -> None:
+    assert len(refusal(temperature="x" * 1000)[1]) < 200
+
+
+def test_reserved_template_variables() -> None:
+    assert check_reserved({"enable_thinking": True}, frozenset({"messages"})) == {"enable_thinking": True}
+    assert check_reserved(None, frozenset({"messages"})) == {}
+    with pytest.raises(RequestError, match=r"chat_template_kwargs\.messages is set by the server"):
+        check_reserved({"messages": []}, frozenset({"messages"}))
