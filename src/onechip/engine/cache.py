@@ -20,7 +20,7 @@ from onechip.models.config import LayerSpec, ModelConfig
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class LayerCache:
-    """k, v: [slots, kv_heads, window or capacity, head_dim]."""
+    """k, v: [slots, kv_heads, window or capacity, head_dim], in the dtype of `xla.stored_dtype`."""
 
     k: jax.Array
     v: jax.Array
@@ -36,13 +36,14 @@ def capacity_of(context: int) -> int:
 
 
 def shapes(config: ModelConfig, slots: int, context: int, dtype: jnp.dtype) -> dict[int, jax.ShapeDtypeStruct]:
-    """Shape of k (and of v) for each layer that owns a cache."""
+    """Shape of k (and of v) for each layer that owns a cache; `dtype` is that of the activations."""
+    stored = xla.stored_dtype(dtype)
 
     def length(layer: LayerSpec) -> int:
         return config.sliding_window if layer.kind == "sliding" else capacity_of(context)
 
     return {
-        layer.index: jax.ShapeDtypeStruct((slots, layer.kv_heads, length(layer), layer.head_dim), dtype)
+        layer.index: jax.ShapeDtypeStruct((slots, layer.kv_heads, length(layer), layer.head_dim), stored)
         for layer in config.own_layers
     }
 
@@ -50,7 +51,7 @@ def shapes(config: ModelConfig, slots: int, context: int, dtype: jnp.dtype) -> d
 def empty(config: ModelConfig, slots: int, context: int, dtype: jnp.dtype) -> Cache:
     """Allocate every ring and span."""
     return {
-        index: LayerCache(jnp.zeros(shape.shape, dtype), jnp.zeros(shape.shape, dtype))
+        index: LayerCache(jnp.zeros(shape.shape, shape.dtype), jnp.zeros(shape.shape, shape.dtype))
         for index, shape in shapes(config, slots, context, dtype).items()
     }
 
@@ -63,7 +64,7 @@ def _ring_positions(last: jax.Array, window: int) -> jax.Array:
 
 def _write(array: jax.Array, slots: jax.Array | int, indices: jax.Array, rows: jax.Array) -> jax.Array:
     """array[slots[i], :, indices[i]] = rows[i] [n, kv, D]; indices past the end are dropped."""
-    return array.at[slots, :, indices].set(rows.astype(array.dtype), mode="drop")
+    return array.at[slots, :, indices].set(xla.to_stored(rows), mode="drop")
 
 
 class DecodeAttention:
@@ -92,7 +93,8 @@ class DecodeAttention:
             out = xla.attend_span(q[:, None], kept.k, kept.v, 0, self._positions[:, None], self._end)
         else:
             visible = _ring_positions(self._positions, self._window) >= 0
-            out = xla.attend(q[:, None], kept.k[:rows], kept.v[:rows], visible[:, None])
+            k, v = (xla.from_stored(array[:rows], q.dtype) for array in (kept.k, kept.v))
+            out = xla.attend(q[:, None], k, v, visible[:, None])
         return out[:, 0]
 
     def _store(self, layer: LayerSpec, k: jax.Array, v: jax.Array) -> None:
@@ -135,7 +137,7 @@ class PrefillAttention:
         kept = self.cache[layer.index]
 
         def store(array: jax.Array, rows: jax.Array) -> jax.Array:
-            chunk = rows.swapaxes(0, 1)[None].astype(array.dtype)
+            chunk = xla.to_stored(rows.swapaxes(0, 1)[None])
             return lax.dynamic_update_slice(array, chunk, (self._slot, 0, self._start, 0))
 
         kept = LayerCache(store(kept.k, k), store(kept.v, v))
@@ -153,8 +155,8 @@ class PrefillAttention:
         visible = (distance >= 0) & (distance < self._window) & (key_positions >= 0)
 
         def keys(array: jax.Array, fresh: jax.Array) -> jax.Array:
-            ring = lax.dynamic_index_in_dim(array, self._slot, keepdims=False)
-            return jnp.concatenate([ring, fresh.swapaxes(0, 1).astype(array.dtype)], axis=1)[None]
+            ring = xla.from_stored(lax.dynamic_index_in_dim(array, self._slot, keepdims=False), q.dtype)
+            return jnp.concatenate([ring, fresh.swapaxes(0, 1)], axis=1)[None]
 
         out = xla.attend(q[None], keys(kept.k, k), keys(kept.v, v), visible[None])[0]
         stays = (rows < self._valid) & (positions > self._last - self._window)
@@ -169,6 +171,8 @@ class PrefillAttention:
         if layer.kind == "full":
             last = self._last[None, None]
             return xla.attend_span(q[None], kept.k, kept.v, self._slot, last, self._last + 1)[0]
-        k, v = (lax.dynamic_index_in_dim(array, self._slot) for array in (kept.k, kept.v))
+        k, v = (
+            xla.from_stored(lax.dynamic_index_in_dim(array, self._slot), q.dtype) for array in (kept.k, kept.v)
+        )
         visible = _ring_positions(self._last, self._window) >= 0
         return xla.attend(q[None], k, v, visible[None, None])[0]

@@ -112,6 +112,17 @@ def filtered(logits: jax.Array, rows: SamplingRows) -> jax.Array:
     return jnp.where(in_nucleus | (rows.top_p >= 1)[:, None], scaled, DROPPED)
 
 
+def _argmax(scores: jax.Array) -> jax.Array:
+    """Index of the largest of each row [rows, V] -> [rows] int32, the first of equals.
+
+    Two plain reductions: XLA's CPU backend runs them as vectors, and argmax itself value by value.
+    """
+    vocabulary = scores.shape[-1]
+    highest = scores.max(axis=-1, keepdims=True)
+    index = jnp.where(scores == highest, jnp.arange(vocabulary, dtype=jnp.int32), vocabulary - 1)
+    return index.min(axis=-1)
+
+
 def _noise(seed: jax.Array, position: jax.Array, vocabulary: int) -> jax.Array:
     """Gumbel noise [V] of one row: a function of (seed, position) alone."""
     return jax.random.gumbel(jax.random.fold_in(jax.random.key(seed), position), (vocabulary,))
@@ -129,11 +140,11 @@ def choose(logits: jax.Array, rows: SamplingRows, positions: jax.Array, active: 
         [rows] int32: argmax where temperature is 0, else a draw from the filtered distribution (Gumbel-max).
     """
     logits = _ban_early_stops(logits, rows, positions)
-    greedy = jnp.argmax(logits, axis=-1).astype(jnp.int32)
+    greedy = _argmax(logits)
 
     def draw() -> jax.Array:
         noise = jax.vmap(_noise, (0, 0, None))(rows.seed, positions, logits.shape[-1])
-        drawn = jnp.argmax(filtered(logits, rows) + noise, axis=-1).astype(jnp.int32)
+        drawn = _argmax(filtered(logits, rows) + noise)
         return jnp.where(rows.temperature > 0, drawn, greedy)
 
     return lax.cond(jnp.any(active & (rows.temperature > 0)), draw, lambda: greedy)
