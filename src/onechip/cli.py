@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -40,6 +41,25 @@ def serve(
 
     config = ServeConfig(model, host, port, api_key, context, max_requests, dtype)  # type: ignore[arg-type]
     run(config.with_environment())
+
+
+@app.command()
+def synth(
+    folder: Annotated[Path, typer.Argument(help="New or empty folder to write.")],
+    shape: Annotated[str, typer.Option(help="tiny, e2b or e4b.")] = "tiny",
+    dtype: Annotated[str, typer.Option(help="bf16 or w4a16.")] = "bf16",
+) -> None:
+    """Write a complete checkpoint with random weights, for speed work without a download."""
+    from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
+
+    from onechip.convert.synth import synthesise
+
+    with Progress("{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn()) as bars:
+        task = bars.add_task(f"{shape} {dtype}")
+        size = synthesise(
+            folder, shape, dtype, lambda done, total: bars.update(task, completed=done, total=total)
+        )
+    print(f"{folder}: {shape} in {dtype}, {size / 1e9:.3g} GB of random weights")
 
 
 def main() -> None:
