@@ -71,12 +71,13 @@ def load_model(config: ServeConfig, progress: Progress) -> Model:
 
 
 def _listen(config: ServeConfig) -> socket.socket:
-    """A socket that is bound, so that a port in use is known before anything is loaded."""
+    """A socket that listens, so that a port in use is known before anything is loaded."""
     try:
         family = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM)[0][0]
         listener = socket.socket(family, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((config.host, config.port))
+        listener.listen(2048)
     except OSError as error:
         reason = error.strerror or str(error)
         raise UsageError(

@@ -1,0 +1,286 @@
+"""The real `openai` package against a real `onechip serve acorn`, as a user runs it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import openai
+import pytest
+from conftest import wait_until
+
+PROBLEM = "There are 5 boxes with 7 cards each. Olga brings 10 more cards. How many cards are there now?"
+ASK: list[Any] = [{"role": "user", "content": PROBLEM}]
+ORDER = {
+    "type": "function",
+    "function": {
+        "name": "place_order",
+        "description": "Place an order of food.",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "count": {"type": "integer", "description": "The number of plates."},
+                "item": {"type": "string", "description": "The dish to order."},
+            },
+            "required": ["item", "count"],
+        },
+    },
+}
+TOOLS: list[Any] = [ORDER]
+
+
+class Process:
+    """A child process that serves acorn on a free port."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "onechip.cli", "serve", "acorn", "--port", "0"],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.log: list[str] = []
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+        wait_until(lambda: self._url() is not None or self.process.poll() is not None, 60)
+        self.url = self._url() or pytest.fail("".join(self.log))
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        with self.process.stderr:
+            self.log.extend(self.process.stderr)
+
+    def _url(self) -> str | None:
+        found = re.search(r"Listening on (\S+);", "".join(self.log))
+        return found[1] if found else None
+
+    def ready(self) -> bool:
+        assert self.process.poll() is None, "".join(self.log)
+        try:
+            return bool(json.loads(self.get("/ready"))["status"] == "ready")
+        except urllib.error.HTTPError as error:
+            error.close()
+            return False
+
+    def get(self, path: str) -> str:
+        with urllib.request.urlopen(self.url + path, timeout=20) as response:
+            return response.read().decode()
+
+    def tokenize(self, body: Any) -> list[int]:
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(f"{self.url}/tokenize", json.dumps(body).encode(), headers)
+        with urllib.request.urlopen(request, timeout=20) as response:
+            tokens: list[int] = json.loads(response.read())["tokens"]
+            return tokens
+
+    def metric(self, name: str) -> float:
+        line = re.search(rf"^{name}\{{.*\}} (\S+)$", self.get("/metrics"), re.MULTILINE)
+        assert line is not None
+        return float(line[1])
+
+    def interrupt(self) -> None:
+        self.process.send_signal(signal.SIGINT)
+
+    def wait(self) -> int:
+        code = self.process.wait(timeout=60)
+        self._reader.join()
+        return code
+
+
+@pytest.fixture(scope="session")
+def served() -> Iterator[Process]:
+    process = Process()
+    try:
+        wait_until(process.ready, 400)  # a first start compiles
+        yield process
+    finally:
+        process.interrupt()
+        code = process.wait()
+    assert code == 0, "".join(process.log)
+
+
+@pytest.fixture(scope="session")
+def client(served: Process) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{served.url}/v1", api_key="none", max_retries=0) as client:
+        yield client
+
+
+def whole(client: openai.OpenAI, **kwargs: Any) -> Any:
+    options = {"model": "acorn", "messages": ASK, "temperature": 0} | kwargs
+    return client.chat.completions.create(**options)
+
+
+def collected(client: openai.OpenAI, **kwargs: Any) -> tuple[str, list[Any]]:
+    """Text of a stream, and all its chunks."""
+    chunks = list(whole(client, stream=True, **kwargs))
+    return "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices), chunks
+
+
+def test_models(client: openai.OpenAI) -> None:
+    assert [model.id for model in client.models.list()] == ["acorn"]
+    assert client.models.retrieve("acorn").id == "acorn"
+
+
+def test_a_problem_is_solved(client: openai.OpenAI) -> None:
+    reply = whole(client)
+    choice = reply.choices[0]
+    assert choice.message.role == "assistant"
+    assert choice.finish_reason == "stop"
+    assert re.search(r"#### \d+$", choice.message.content)
+    assert reply.usage.total_tokens == reply.usage.prompt_tokens + reply.usage.completion_tokens
+    assert reply.usage.prompt_tokens_details.cached_tokens == 0
+
+
+def test_a_stream_says_the_same(client: openai.OpenAI) -> None:
+    reply = whole(client)
+    text, chunks = collected(client, stream_options={"include_usage": True})
+    assert text == reply.choices[0].message.content
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert [chunk.choices[0].finish_reason for chunk in chunks[:-1]][-2:] == [None, "stop"]
+    assert chunks[-1].choices == []
+    assert chunks[-1].usage == reply.usage
+    assert all(chunk.usage is None for chunk in chunks[:-1])
+
+
+def test_the_stream_helper_of_the_client(client: openai.OpenAI) -> None:
+    with client.chat.completions.stream(model="acorn", messages=ASK, temperature=0) as stream:
+        for _ in stream:
+            pass
+        final = stream.get_final_completion()
+    assert final.choices[0].message.content == whole(client).choices[0].message.content
+
+
+def test_completions_with_text_and_with_ids(client: openai.OpenAI, served: Process) -> None:
+    chat = whole(client).choices[0].message.content
+    prompt = f"<|turn>user\n{PROBLEM}<turn|>\n<|turn>model\n"
+    reply = client.completions.create(model="acorn", prompt=prompt, temperature=0)
+    assert (reply.choices[0].text, reply.choices[0].finish_reason) == (chat, "stop")
+    ids = served.tokenize({"messages": ASK})
+    again = client.completions.create(model="acorn", prompt=ids, temperature=0)
+    assert again.choices[0].text == chat
+    assert again.usage == reply.usage
+    stream = client.completions.create(model="acorn", prompt=ids, temperature=0, stream=True)
+    assert "".join(chunk.choices[0].text for chunk in stream) == chat
+
+
+def test_lengths(client: openai.OpenAI) -> None:
+    reply = whole(client, max_completion_tokens=5)
+    assert (reply.choices[0].finish_reason, reply.usage.completion_tokens) == ("length", 5)
+    reply = whole(client, max_tokens=100, extra_body={"ignore_eos": True})
+    assert (reply.choices[0].finish_reason, reply.usage.completion_tokens) == ("length", 100)
+    reply = whole(client, extra_body={"min_tokens": 90})
+    assert reply.usage.completion_tokens > 90
+
+
+def test_seeds(client: openai.OpenAI) -> None:
+    texts = [
+        whole(client, temperature=2, seed=seed, max_tokens=60).choices[0].message.content
+        for seed in (1, 1, 2)
+    ]
+    assert texts[0] == texts[1] != texts[2]
+
+
+def test_stop_strings(client: openai.OpenAI) -> None:
+    full = whole(client).choices[0].message.content
+    reply = whole(client, stop=["\n####", "never"])
+    assert reply.choices[0].message.content == full[: full.index("\n####")]
+    assert reply.choices[0].finish_reason == "stop"
+    assert collected(client, stop="\n####")[0] == reply.choices[0].message.content
+
+
+def test_a_tool_is_called_and_its_result_is_taken(client: openai.OpenAI) -> None:
+    messages: list[Any] = [{"role": "user", "content": "Order 8 plates of salad."}]
+    reply = whole(client, messages=messages, tools=TOOLS)
+    choice = reply.choices[0]
+    assert choice.finish_reason == "tool_calls"
+    call = choice.message.tool_calls[0]
+    arguments = json.loads(call.function.arguments)
+    assert arguments
+    # Streamed, the same.
+    chunks = collected(client, messages=messages, tools=TOOLS)[1]
+    parts = [part for chunk in chunks for part in chunk.choices[0].delta.tool_calls or []]
+    assert parts[0].function.name == call.function.name
+    assert parts[0].id
+    assert json.loads("".join(part.function.arguments for part in parts)) == arguments
+    assert chunks[-1].choices[0].finish_reason == "tool_calls"
+    # The message can be handed back as it is, with a result.
+    result = {"role": "tool", "tool_call_id": call.id, "content": "done"}
+    again = whole(client, messages=[*messages, choice.message, result], tools=TOOLS, max_tokens=20)
+    assert again.usage.prompt_tokens > reply.usage.prompt_tokens
+
+
+def test_errors_are_the_clients_own(client: openai.OpenAI, served: Process) -> None:
+    with pytest.raises(openai.NotFoundError, match="served is 'acorn'"):
+        whole(client, model="gpt-9")
+    with pytest.raises(openai.BadRequestError) as caught:
+        whole(client, extra_body={"top_q": 1})
+    assert (caught.value.param, caught.value.code) == ("top_q", "unknown_parameter")
+    with pytest.raises(openai.BadRequestError, match="named tools are not supported"):
+        whole(client, tools=TOOLS, tool_choice="required")
+    context = client.models.retrieve("acorn").model_extra["max_model_len"]
+    with pytest.raises(openai.BadRequestError, match=str(context)) as caught:
+        client.completions.create(model="acorn", prompt=[7] * context)
+    assert caught.value.code == "context_length_exceeded"
+    with pytest.raises(openai.NotFoundError):
+        client.embeddings.create(model="acorn", input="x")
+
+
+def test_leaving_a_stream_frees_its_slot(client: openai.OpenAI, served: Process) -> None:
+    finished = served.metric("vllm:generation_tokens_total")
+    stream = whole(client, stream=True, max_tokens=900, extra_body={"ignore_eos": True})
+    for _, _ in zip(range(3), stream, strict=False):
+        pass
+    assert served.metric("vllm:num_requests_running") == 1
+    stream.close()
+    wait_until(lambda: served.metric("vllm:num_requests_running") == 0, 5)
+    assert served.metric("vllm:generation_tokens_total") < finished + 900
+
+
+def test_64_streams_at_once_say_what_one_says(client: openai.OpenAI, served: Process) -> None:
+    alone = collected(client)[0]
+
+    async def all_at_once() -> list[str]:
+        async with openai.AsyncOpenAI(base_url=f"{served.url}/v1", api_key="none", timeout=300) as client:
+
+            async def one() -> str:
+                stream = await client.chat.completions.create(
+                    model="acorn", messages=ASK, temperature=0, stream=True
+                )
+                return "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
+
+            return await asyncio.gather(*(one() for _ in range(64)))
+
+    assert asyncio.run(all_at_once()) == [alone] * 64
+    assert served.metric("onechip:compiles_after_warmup_total") == 0
+
+
+@pytest.mark.usefixtures("served")  # so that the programs are compiled
+@pytest.mark.parametrize("signals", [1, 2])
+def test_ctrl_c_drains_and_a_second_one_stops(signals: int) -> None:
+    process = Process()
+    wait_until(process.ready, 100)
+    with openai.OpenAI(base_url=f"{process.url}/v1", api_key="none", max_retries=0) as client:
+        stream = iter(whole(client, stream=True, max_tokens=900, extra_body={"ignore_eos": True}))
+        next(stream)
+        next(stream)
+        process.interrupt()
+        wait_until(lambda: any("Finishing 1 running" in line for line in process.log))
+        with pytest.raises(openai.InternalServerError, match="shutting down"):
+            whole(client)
+        if signals == 2:
+            process.interrupt()
+            with pytest.raises(openai.APIError):
+                list(stream)
+        else:
+            assert list(stream)[-1].choices[0].finish_reason == "length"
+    began = time.monotonic()
+    assert process.wait() == 0
+    assert time.monotonic() - began < 20
