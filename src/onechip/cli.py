@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from onechip.engine.types import Dtype
 from onechip.errors import OnechipError
 from onechip.ladder.commands import ladder
 
@@ -33,13 +34,13 @@ def serve(
         int | None, typer.Option(help="Tokens of one request, prompt and output. Default: what fits.")
     ] = None,
     max_requests: Annotated[int | None, typer.Option(help="Requests at once. Default: what fits.")] = None,
-    dtype: Annotated[str, typer.Option(help="Weights as auto (as stored), bf16, f32 or w4a16.")] = "auto",
+    dtype: Annotated[Dtype, typer.Option(help="Precision of the weights; auto is as stored.")] = "auto",
 ) -> None:
     """Serve MODEL behind an OpenAI-compatible API."""
     from onechip.config import ServeConfig
     from onechip.server.run import serve as run
 
-    config = ServeConfig(model, host, port, api_key, context, max_requests, dtype)  # type: ignore[arg-type]
+    config = ServeConfig(model, host, port, api_key, context, max_requests, dtype)
     run(config.with_environment())
 
 

@@ -43,6 +43,7 @@ def serve(config: ServeConfig) -> None:
         terminal.close()
     if service.error is not None:
         raise service.error
+    terminal.say("Stopped.")
 
 
 def load_model(config: ServeConfig, progress: Progress) -> Model:

@@ -9,7 +9,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from onechip.config import ServeConfig
 
-_QUESTION = "Tom has 12 apples and buys 30 more. How many apples does he have?"
+_QUESTION = "There are 5 boxes with 7 cards each. Olga brings 10 more cards. How many cards are there now?"
 
 
 class Terminal:
@@ -54,7 +54,7 @@ class Terminal:
         key = " -H 'Authorization: Bearer KEY'" if self._config.api_key else ""
         self.say(
             f"  curl {url}/v1/chat/completions -H 'Content-Type: application/json'{key} "
-            f'-d \'{{"messages": [{{"role": "user", "content": "{_QUESTION}"}}]}}\''
+            f'-d \'{{"messages": [{{"role": "user", "content": "{_QUESTION}"}}], "temperature": 0}}\''
         )
 
     def say(self, text: str) -> None:
@@ -63,4 +63,5 @@ class Terminal:
 
     def close(self) -> None:
         """Take the bar away and leave the terminal as it was."""
-        self._bar.stop()
+        if self._console.is_terminal:
+            self._bar.stop()
