@@ -52,7 +52,7 @@ def run(
         str, typer.Argument(help="Folder, hub id, or acorn, the stand-in that ships.")
     ] = "acorn",
     quick: Annotated[
-        bool, typer.Option("--quick", help="A few minutes: fewer levels, shapes, repeats, questions.")
+        bool, typer.Option("--quick", help="A few minutes: fewer levels, shorter shapes.")
     ] = False,
     out: _Out = None,
     engines: Annotated[
@@ -70,9 +70,7 @@ def run(
     shapes: Annotated[
         str | None, typer.Option(help="Tokens IN/OUT in the sweep, like 512/128,128/512.")
     ] = None,
-    repeats: Annotated[
-        int | None, typer.Option(help="Of each sweep cell. Default: 6; with --quick 2.")
-    ] = None,
+    repeats: Annotated[int | None, typer.Option(help="Of each cell of one and sweep. Default: 6.")] = None,
     acc: Annotated[str | None, typer.Option(help="Question sets: acorn, gsm8k, bfcl.")] = None,
     acc_limit: Annotated[
         int | None, typer.Option(help="Only the first so many questions of each set.")
@@ -97,6 +95,7 @@ def run(
         "levels": _numbers("--levels", levels),
         "shapes": _shapes(shapes),
         "repeats": repeats,
+        "one_repeats": repeats,
         "acc": _words(acc),
         "acc_limit": acc_limit,
         "acc_level": acc_level,

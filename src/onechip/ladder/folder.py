@@ -12,7 +12,7 @@ from onechip.ladder.engines import ENGINES
 from onechip.ladder.jobs.acc import question_sets
 from onechip.ladder.jobs.task import now
 from onechip.ladder.manifest import Manifest
-from onechip.ladder.plan import Plan, quick_notes
+from onechip.ladder.plan import Plan, cuts
 from onechip.ladder.prompts import ONE_PROMPTS, digest
 from onechip.models.source import resolve_model
 
@@ -27,7 +27,7 @@ def create(folder: Path, plan: Plan) -> Manifest:
     """
     make_room(folder)
     manifest = Manifest(
-        plan, now(), onechip=manifests.ourselves(), machine=manifests.machine(), notes=quick_notes(plan)
+        plan, now(), onechip=manifests.ourselves(), machine=manifests.machine(), notes=cuts(plan)
     )
     if "one" in plan.jobs:
         manifest.prompts["one"] = digest(ONE_PROMPTS)

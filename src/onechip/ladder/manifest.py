@@ -17,6 +17,7 @@ import psutil
 
 import onechip
 from onechip.errors import LadderError
+from onechip.ladder.client import scheduling
 from onechip.ladder.plan import Plan
 from onechip.ladder.records import TIMING_VERSION
 
@@ -131,6 +132,7 @@ def machine() -> dict[str, str]:
         "cpu": _cpu_name(),
         "cores": str(psutil.cpu_count()),
         "memory_gib": f"{memory.total / 2**30:.1f}",
+        "client_scheduling": scheduling(),
         "load_at_start": f"{psutil.getloadavg()[0]:.2f}",
         "python": sys.version.split()[0],
         "gpu": _nvidia("name"),

@@ -17,7 +17,7 @@ ACC_SETS = ("acorn", "gsm8k", "bfcl")
 LEVELS = (1, 2, 4, 8, 16, 32, 64)
 SHAPES = ((512, 128), (128, 512))
 REPEATS = 6
-"""Of a sweep cell: five repeats could never reach p < 0.05."""
+"""Of a cell of `one` and `sweep`: five repeats could never reach p < 0.05."""
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -64,7 +64,7 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     repeats: int = REPEATS
     waves: int = 3
     least_requests: int = 6
-    one_repeats: int = 3
+    one_repeats: int = REPEATS
     one_tokens: int = 256
     acc: tuple[str, ...] = ("acorn",)
     acc_limit: int | None = None
@@ -79,29 +79,30 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 QUICK: dict[str, Any] = {
     "levels": (1, 8, 64),
     "shapes": ((128, 32), (32, 128)),
-    "repeats": 2,
     "waves": 2,
     "least_requests": 4,
     "one_tokens": 128,
-    "acc_limit": 60,
 }
-"""What --quick changes, where the command line does not say otherwise."""
+"""What --quick changes where the command line does not. Repeats stay: with fewer nothing could be claimed."""
 
 
-def quick_notes(plan: Plan) -> list[str]:
-    """What was cut short and what that costs, for the report; empty for a whole ladder."""
-    if not plan.quick:
-        return []
-    levels = ", ".join(map(str, plan.levels))
-    shapes = " and ".join(f"{i}/{o}" for i, o in plan.shapes)
-    notes = [
-        f"--quick: the sweep ran levels {levels} and shapes {shapes} with {plan.waves} waves of requests and"
-        f" {plan.repeats} repeats a cell. A whole ladder runs levels 1 to 64, shapes 512/128 and 128/512, 3"
-        f" waves and {REPEATS} repeats; with fewer than {REPEATS} no difference can be significant.",
-        f"--quick: job `one` wrote {plan.one_tokens} tokens a prompt instead of 256.",
-    ]
+def cuts(plan: Plan) -> list[str]:
+    """What was cut short, for the report, one sentence each; empty for a whole ladder."""
+    notes: list[str] = []
+    if plan.quick:
+        levels = ", ".join(map(str, plan.levels))
+        shapes = " and ".join(f"{i}/{o}" for i, o in plan.shapes)
+        notes += [
+            f"--quick: the sweep ran levels {levels} and shapes {shapes} with {plan.waves} waves of requests; a"
+            " whole ladder runs levels 1 to 64 and shapes 512/128 and 128/512 with three.",
+            f"--quick: job `one` wrote {plan.one_tokens} tokens a prompt instead of 256.",
+        ]
+    if plan.repeats < REPEATS:
+        notes.append(
+            f"{plan.repeats} repeats a cell: with fewer than {REPEATS} no difference can be claimed."
+        )
     if plan.acc_limit is not None:
-        notes.append(f"--quick: job `acc` asked only the first {plan.acc_limit} questions of each set.")
+        notes.append(f"Job `acc` asked only the first {plan.acc_limit} questions of each set.")
     return notes
 
 

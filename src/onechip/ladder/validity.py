@@ -6,6 +6,7 @@ The rules are section 3 of spec/ladder.md; each names the first request that bro
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from statistics import median_low
 
 from onechip.ladder.records import RequestRecord
 
@@ -13,6 +14,8 @@ MOST_LAG_MS = 5.0
 MOST_CPU_SHARE = 0.8
 SHORTEST_JUDGED_S = 0.5
 """Of shorter loads the client's share of a core says nothing: its own start and end are most of it."""
+MOST_COUNTED = 1.1
+"""Our count of a text over the engine's."""
 CHANCE_TOKENS = 4
 """Two random prompts may begin with a few equal words; a real prefix hit is one block, 16 tokens or more."""
 
@@ -54,7 +57,25 @@ def _lengths(records: Sequence[RequestRecord]) -> list[str]:
 def _counts(records: Sequence[RequestRecord]) -> list[str]:
     wrong = [record for record in records if record.asked_output_tokens and "count_mismatch" in record.extra]
     details = (str(record.extra["count_mismatch"]) for record in wrong)
-    return _said(wrong, len(records), "had contradicting token counts", details)
+    return _said(wrong, len(records), "had contradicting token counts", details) + _understated(records)
+
+
+def _understated(records: Sequence[RequestRecord]) -> list[str]:
+    """Whether the engine's counts are too low for its texts, by our own tokenizer.
+
+    return [*_said(wrong, len(records), "had contradicting token counts", details), *_understated(records)]
+    Replacement characters stand for single bytes and have three in UTF-8, so texts with them are left out.
+    """
+    ratios = [
+        record.counted_tokens / record.output_tokens
+        for record in records
+        if record.asked_output_tokens and record.output_tokens and record.counted_tokens
+        if "\ufffd" not in record.text
+    ]
+    if not ratios or median_low(ratios) <= MOST_COUNTED:
+        return []
+    more = median_low(ratios) - 1
+    return [f"Its usage is too low: by our tokenizer its texts have {more:.0%} more tokens than it says."]
 
 
 def _prefix_hits(records: Sequence[RequestRecord], most: int) -> list[str]:
