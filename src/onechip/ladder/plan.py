@@ -83,7 +83,7 @@ QUICK: dict[str, Any] = {
     "least_requests": 4,
     "one_tokens": 128,
 }
-"""What --quick changes where the command line does not. Repeats stay: with fewer nothing could be claimed."""
+"""What --quick changes where the command line does not. Repeats stay: fewer could claim nothing."""
 
 
 def cuts(plan: Plan) -> list[str]:
