@@ -8,7 +8,6 @@ from __future__ import annotations
 from importlib.resources import files
 
 from jinja2 import Environment, StrictUndefined
-from markupsafe import Markup
 
 from onechip.ladder.report import tables
 from onechip.ladder.report.findings import findings, notices
@@ -26,7 +25,7 @@ def page(summary: Summary) -> str:
     )
     template = environment.from_string(HERE.joinpath("report.html").read_text("utf-8"))
     return template.render(
-        style=Markup(HERE.joinpath("report.css").read_text("utf-8")),
+        style=HERE.joinpath("report.css").read_text("utf-8"),
         summary=summary,
         manifest=summary.manifest,
         findings=findings(summary),
@@ -44,7 +43,7 @@ class Section:
 
     def __init__(self, title: str, drawn: list[Plot], shown: list[Table]) -> None:
         self.title = title
-        self.plots = [(plot, Markup(plot.svg)) for plot in drawn]
+        self.plots = drawn
         self.tables = [table for table in shown if table.rows]
 
 
