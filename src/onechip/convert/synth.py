@@ -92,7 +92,7 @@ def synthesise(folder: Path, shape: str, dtype: str, progress: Progress | None =
     total = sum(info.nbytes for info in infos.values())
     _claim(folder, total)
     if dtype == "w4a16":
-        raw["quantization_config"] = config_entry([])
+        raw["quantization_config"] = config_entry(["lm_head"])
     pieces = _pieces(config, plan)
     write_tensors(folder / "model.safetensors", infos, _counted(pieces, total, progress))
     _write_json(folder / "config.json", raw)

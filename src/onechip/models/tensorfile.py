@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import mmap
+import operator
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -97,8 +98,8 @@ class TensorFile:
 
     def _add(self, name: str, entry: Any, size: int) -> None:
         try:
-            info = TensorInfo(str(entry["dtype"]), tuple(int(n) for n in entry["shape"]))
-            begin, end = (int(offset) for offset in entry["data_offsets"])
+            info = TensorInfo(str(entry["dtype"]), tuple(operator.index(n) for n in entry["shape"]))
+            begin, end = (operator.index(offset) for offset in entry["data_offsets"])
         except (KeyError, TypeError, ValueError):
             raise self._damaged(f"the header's entry for {name} is malformed") from None
         if not 0 <= begin <= end or min(info.shape, default=0) < 0:

@@ -88,7 +88,7 @@ def save_checkpoint(folder: Path, config_json: Mapping[str, Any], params: Params
     config = parse_config(config_json)
     prefix = _NESTED_PREFIX if "text_config" in config_json else _FLAT_PREFIX
     stored: dict[str, Array] = {}
-    dense: list[str] = []
+    dense = {"lm_head"}  # other engines pack a head unless it is named here, even one that is tied
     quantized = False
     for spec in expected_tensors(config):
         leaf = get(params, spec.path)
@@ -99,7 +99,7 @@ def save_checkpoint(folder: Path, config_json: Mapping[str, Any], params: Params
         else:
             stored[name] = np.asarray(leaf).reshape(spec.shape)
             if spec.linear:
-                dense.append(name.removesuffix(".weight"))
+                dense.add(name.removesuffix(".weight"))
     raw = {key: value for key, value in config_json.items() if key != "quantization_config"}
     if quantized:
         raw["quantization_config"] = config_entry(sorted(dense))
