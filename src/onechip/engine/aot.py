@@ -21,12 +21,10 @@ from jax.experimental import serialize_executable
 
 import onechip
 from onechip.engine.programs import Program
+from onechip.kernels import xla
 
 KEPT_FINGERPRINTS = 8
 """Folders of executables that stay in the cache, newest first."""
-
-COMPILER_OPTIONS = {"xla_allow_excess_precision": False}
-"""bf16 is rounded where the program says so, so that a result does not hang on how XLA fuses a batch size."""
 
 Executable = Callable[..., Any]
 
@@ -70,7 +68,7 @@ def fingerprint(*parts: object) -> str:
         _processor(),
         os.cpu_count(),
         os.environ.get("XLA_FLAGS", ""),
-        sorted(COMPILER_OPTIONS.items()),
+        sorted(xla.compiler_options(device.platform).items()),
         *parts,
     )
     digest.update(repr(surroundings).encode())
@@ -109,7 +107,7 @@ def load_or_compile(program: Program, folder: Path | None) -> Executable:
         return found
     donated = () if program.donated is None else (program.donated,)
     lowered = jax.jit(program.function, donate_argnums=donated).lower(*program.arguments)
-    compiled = lowered.compile(compiler_options=COMPILER_OPTIONS)
+    compiled = lowered.compile(compiler_options=xla.compiler_options(jax.default_backend()))
     if path is not None:
         _save(path, compiled)
     return compiled

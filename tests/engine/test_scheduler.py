@@ -1,0 +1,203 @@
+"""The scheduler against every order in which requests can come, go and end (hypothesis), without JAX."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onechip.engine import scheduler
+from onechip.engine.scheduler import DecodeWindow, Limits, PrefillChunk, Result, State, Turn
+from onechip.engine.types import Event, Request, SamplingParams
+
+STOP = 7
+LIMITS = Limits(row_buckets=(2, 4, 6), chunk_buckets=(4, 16), window=3, prefill_budget=32, max_waiting=50)
+
+
+def request(name: str, prompt: int = 5, max_tokens: int = 4) -> Request:
+    return Request(name, tuple(range(100, 100 + prompt)), SamplingParams(max_tokens=max_tokens))
+
+
+def submitted(*requests: Request) -> State:
+    state = scheduler.initial(LIMITS)
+    for entry in requests:
+        state = scheduler.submit(state, entry, frozenset({STOP}))
+    return state
+
+
+def results_of(work: PrefillChunk | DecodeWindow, token: int) -> list[Result]:
+    if isinstance(work, PrefillChunk):
+        return [Result(work.slot, work.request.id, (token,))]
+    return [Result(slot, name, (token,) * work.steps) for slot, name in work.rows]
+
+
+def work_of(turn: Turn) -> list[PrefillChunk | DecodeWindow]:
+    work: list[PrefillChunk | DecodeWindow] = [chunk for chunk in turn.prefills if chunk.is_last]
+    return work + ([turn.decode] if turn.decode else [])
+
+
+def test_one_request_from_prompt_to_length() -> None:
+    state, turn = scheduler.plan(submitted(request("a", prompt=5, max_tokens=4)))
+    chunk = turn.prefills[0]
+    assert (chunk.slot, chunk.start, chunk.valid, chunk.bucket, chunk.is_last) == (0, 0, 5, 16, True)
+    assert turn.decode == DecodeWindow(rows=((0, "a"),), bucket=2, steps=3)
+    state, events = scheduler.apply(state, [Result(0, "a", (1,))])
+    assert events == [Event("a", (1,))]
+    state, turn = scheduler.plan(state)
+    assert turn.empty, "four tokens were asked for, and four have been sent for"
+    state, events = scheduler.apply(state, [Result(0, "a", (2, 3, 4))])
+    assert events == [Event("a", (2, 3, 4), "length")]
+    assert state.idle
+
+
+def test_stop_token_ends_inside_a_window_and_the_late_window_is_thrown_away() -> None:
+    state, _ = scheduler.plan(submitted(request("a", max_tokens=50)))
+    state, _ = scheduler.apply(state, [Result(0, "a", (1,))])
+    state, _late = scheduler.plan(state)
+    state, events = scheduler.apply(state, [Result(0, "a", (2, STOP, 9))])
+    assert events == [Event("a", (2, STOP), "stop")]
+    state = scheduler.submit(state, request("b"), frozenset({STOP}))
+    state, turn = scheduler.plan(state)
+    assert turn.prefills[0].slot == 0, "the slot is free at once"
+    state, events = scheduler.apply(state, [Result(0, "a", (5, 5, 5))])
+    assert events == []
+
+
+def test_long_prompt_is_cut_into_chunks_within_the_budget_while_others_run() -> None:
+    state, _ = scheduler.plan(submitted(request("short", prompt=3, max_tokens=40)))
+    state = scheduler.submit(state, request("long", prompt=70), frozenset())
+    starts = []
+    for _ in range(3):
+        state, turn = scheduler.plan(state)
+        assert sum(chunk.bucket for chunk in turn.prefills) <= LIMITS.prefill_budget
+        assert turn.decode is not None
+        assert (0, "short") in turn.decode.rows
+        starts += [(chunk.start, chunk.valid, chunk.is_last) for chunk in turn.prefills]
+    assert starts == [(0, 16, False), (16, 16, False), (32, 16, False), (48, 16, False), (64, 6, True)]
+
+
+def test_row_bucket_covers_the_highest_slot() -> None:
+    state, turn = scheduler.plan(submitted(*(request(f"r{i}", prompt=2, max_tokens=90) for i in range(3))))
+    assert turn.decode is not None
+    assert turn.decode.bucket == 4
+    state, _ = scheduler.cancel(state, "r0")
+    state, turn = scheduler.plan(state)
+    assert turn.decode is not None
+    assert (turn.decode.rows, turn.decode.bucket) == (((1, "r1"), (2, "r2")), 4)
+
+
+def test_cancel_waiting_running_and_unknown() -> None:
+    state, _ = scheduler.plan(submitted(*(request(f"r{i}") for i in range(8))))
+    for name in ("r7", "r2"):
+        state, events = scheduler.cancel(state, name)
+        assert events == [Event(name, finish="cancelled")]
+        assert scheduler.cancel(state, name) == (state, [])
+
+
+@dataclass
+class World:
+    """The engine's loop with a device that answers by script, and what every request must have seen."""
+
+    stop_at: dict[str, int]
+    state: State = field(default_factory=lambda: scheduler.initial(LIMITS))
+    in_flight: list[PrefillChunk | DecodeWindow] = field(default_factory=list)
+    emitted: dict[str, int] = field(default_factory=dict)
+    finished: dict[str, str] = field(default_factory=dict)
+    produced: dict[str, int] = field(default_factory=dict)
+
+    def hear(self, events: list[Event]) -> None:
+        for event in events:
+            assert event.request_id not in self.finished, "nothing follows a finish"
+            self.emitted[event.request_id] = self.emitted.get(event.request_id, 0) + len(event.tokens)
+            if event.finish:
+                self.finished[event.request_id] = event.finish
+
+    def read(self, work: PrefillChunk | DecodeWindow) -> None:
+        results = []
+        for result in results_of(work, token=1):
+            done = self.produced.get(result.request_id, 0)
+            self.produced[result.request_id] = done + len(result.tokens)
+            stop_at = self.stop_at.get(result.request_id, 10**9)
+            tokens = tuple(STOP if done + i + 1 == stop_at else 1 for i in range(len(result.tokens)))
+            results.append(Result(result.slot, result.request_id, tokens))
+        self.state, events = scheduler.apply(self.state, results)
+        self.hear(events)
+
+    def turn(self) -> Turn:
+        self.state, turn = scheduler.plan(self.state)
+        held = [slot.request.id for slot in self.state.slots if slot]
+        assert len(held) == len(set(held)), "a request holds one slot"
+        if turn.decode:
+            assert turn.decode.bucket > max(slot for slot, _ in turn.decode.rows)
+            rows = [slot for slot, _ in turn.decode.rows]
+            assert len(rows) == len(set(rows))
+        assert len(turn.prefills) == 1 or sum(c.bucket for c in turn.prefills) <= LIMITS.prefill_budget
+        self.in_flight += work_of(turn)
+        while len(self.in_flight) > (1 if turn.decode else 0):
+            self.read(self.in_flight.pop(0))
+        return turn
+
+
+@st.composite
+def arrivals(draw: st.DrawFn) -> list[tuple[int, Request, int, int | None]]:
+    """(turn at which it comes, request, output token that is a stop, turns until it is cancelled) a request."""
+    rows = []
+    for index in range(draw(st.integers(1, 20))):
+        entry = request(f"r{index}", draw(st.integers(1, 60)), draw(st.integers(1, 20)))
+        cancelled = draw(st.one_of(st.none(), st.integers(0, 6)))
+        rows.append((draw(st.integers(0, 8)), entry, draw(st.integers(1, 30)), cancelled))
+    return rows
+
+
+@settings(max_examples=200, deadline=None)
+@given(arrivals())
+def test_every_request_ends_once_with_the_right_tokens(
+    plan: list[tuple[int, Request, int, int | None]],
+) -> None:
+    world = World(stop_at={entry.id: stop for _, entry, stop, _ in plan})
+    cancelled: set[str] = set()
+    for now in range(400):
+        for at, entry, _, cancel in plan:
+            if at == now:
+                world.state = scheduler.submit(world.state, entry, frozenset({STOP}))
+            if cancel is not None and now == at + cancel:
+                world.state, events = scheduler.cancel(world.state, entry.id)
+                cancelled |= {event.request_id for event in events}
+                world.hear(events)
+        world.turn()
+        if now > 10 and world.state.idle and not world.in_flight:
+            break
+    assert set(world.finished) == {entry.id for _, entry, _, _ in plan}
+    for _, entry, stop, _ in plan:
+        limit = entry.sampling.max_tokens
+        if entry.id in cancelled:
+            assert world.finished[entry.id] == "cancelled"
+            assert world.emitted.get(entry.id, 0) <= min(stop, limit)
+        else:
+            assert world.emitted[entry.id] == min(stop, limit)
+            assert world.finished[entry.id] == ("stop" if stop <= limit else "length")
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=25))
+def test_requests_start_in_the_order_in_which_they_came(prompts: list[int]) -> None:
+    world = World(stop_at={})
+    for index, prompt in enumerate(prompts):
+        world.state = scheduler.submit(world.state, request(f"{index}", prompt), frozenset())
+    started: list[int] = []
+    while not world.state.idle or world.in_flight:
+        turn = world.turn()
+        started += [int(chunk.request.id) for chunk in turn.prefills if chunk.start == 0]
+    assert started == sorted(started)
+
+
+@pytest.mark.parametrize("running", [1, 3, 6])
+def test_running_requests_are_in_every_turn(running: int) -> None:
+    state, _ = scheduler.plan(submitted(*(request(f"r{i}", 2, 500) for i in range(running))))
+    for index in range(10):
+        state = scheduler.submit(state, request(f"new{index}", 60), frozenset())
+        state, turn = scheduler.plan(state)
+        assert turn.decode is not None
+        assert {name for _, name in turn.decode.rows} >= {f"r{i}" for i in range(running)}
