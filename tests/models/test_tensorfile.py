@@ -77,7 +77,7 @@ def test_pieces_may_be_cut_anywhere(tmp_path: Path) -> None:
             lambda data: data.replace(b"[8,8]", b"[9,8]"),
             "a.weight has 256 bytes, its shape and dtype need 288",
         ),
-        (lambda data: data.replace(b"[8,8]", b'"88"'), "the header's entry for a.weight is malformed"),
+        (lambda data: data.replace(b"[8,8]", b'"888"'), "the header's entry for a.weight is malformed"),
         (lambda data: data.replace(b"[8,8]", b"[8,-]"), "the header is not JSON"),
         (
             lambda data: data.replace(b'"dtype"', b'"dtipe"', 1),
