@@ -202,6 +202,13 @@ def test_the_name_comes_before_the_arguments_are_complete() -> None:
     assert parser.calls == 1
 
 
+@pytest.mark.parametrize("header", ["", "call:", "call:get_wea"])
+def test_a_call_that_is_cut_off_in_its_name_is_dropped(header: str) -> None:
+    parser = ChatParser(TOKENIZER, TOOLS, [2])
+    assert parser.push(TOKENIZER.encode(f"Look.<|tool_call>{header}")) == [Text("Look.")]
+    assert parser.finish(cut_off=True) == []
+
+
 def test_random_arguments_survive_random_splits() -> None:
     """Arguments -> Gemma's notation -> tokens in random windows -> the same arguments."""
     rng = random.Random(20)

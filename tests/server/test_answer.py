@@ -6,9 +6,9 @@ import random
 from collections.abc import Sequence
 
 import pytest
-from conftest import TOKENIZER
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.server.scripted import TOKENIZER
 
 from onechip.engine.types import Event
 from onechip.models.chat_parser import CallClose, CallOpen, ChatParser, Text

@@ -6,23 +6,11 @@ import threading
 from typing import Any
 
 import pytest
-from conftest import ScriptedEngine, model, running, wait_until
+from tests.server.scripted import CHAT, HI, ScriptedEngine, error_of, model, running, wait_until
 
 from onechip.config import ServeConfig
 from onechip.errors import CheckpointError
 from onechip.server.app import MAX_BODY_BYTES
-
-CHAT = "/v1/chat/completions"
-HI = {"messages": [{"role": "user", "content": "Hi"}]}
-
-
-def error_of(reply: tuple[int, Any], status: int, kind: str = "invalid_request_error") -> Any:
-    """The error object of a reply that must have this status and type."""
-    assert reply[0] == status
-    assert set(reply[1]) == {"error"}
-    assert set(reply[1]["error"]) == {"message", "type", "param", "code"}
-    assert reply[1]["error"]["type"] == kind
-    return reply[1]["error"]
 
 
 def test_while_loading_only_health_and_ready_answer(engine) -> None:

@@ -8,8 +8,7 @@ import time
 from typing import Any
 
 import pytest
-from conftest import TOKENIZER, wait_until
-from test_app import CHAT, HI, error_of
+from tests.server.scripted import CHAT, HI, TOKENIZER, error_of, wait_until
 
 TEXT = "/v1/completions"
 PARAMETERS = {"type": "object", "properties": {"s": {"type": "string"}}}

@@ -131,9 +131,15 @@ class ChatParser:
         self._on_text(self._decoder.push(ids[start:]))
         return self._take()
 
-    def finish(self) -> list[Delta]:
-        """What is still held back at the end of the answer; an open call is completed to valid JSON."""
+    def finish(self, cut_off: bool = False) -> list[Delta]:
+        """What is still held back at the end of the answer; an open call is completed to valid JSON.
+
+        Args:
+            cut_off: the answer ended for want of room. Then a call whose name may be incomplete is dropped.
+        """
         self._on_text(self._decoder.finish())
+        if cut_off and self._state == "call header":
+            self._state = "content"
         self._end_section()
         return self._take()
 

@@ -18,7 +18,7 @@ class Reader(Protocol):
 
     def push(self, ids: Sequence[int]) -> list[Delta]: ...
 
-    def finish(self) -> list[Delta]: ...
+    def finish(self, cut_off: bool) -> list[Delta]: ...
 
 
 class TextReader:
@@ -30,7 +30,7 @@ class TextReader:
     def push(self, ids: Sequence[int]) -> list[Delta]:
         return _as_deltas(self._decoder.push(ids))
 
-    def finish(self) -> list[Delta]:
+    def finish(self, cut_off: bool) -> list[Delta]:
         return _as_deltas(self._decoder.finish())
 
 
@@ -83,7 +83,7 @@ class Answer:
         return deltas
 
     def _end(self, reason: FinishReason, deltas: list[Delta]) -> None:
-        self._add(self._reader.finish(), deltas)
+        self._add(self._reader.finish(cut_off=reason == "length"), deltas)
         if self.finish is None:
             self._flush(deltas)
             self.finish = "tool_calls" if self._called and reason == "stop" else reason

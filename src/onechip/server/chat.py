@@ -86,7 +86,7 @@ async def _whole(generation: Generation, model_id: str, receive: Receive) -> Res
     """The answer in one piece."""
     created = int(time.time())
     deltas: list[Delta] = []
-    with generation.watch(receive):
+    with generation.watched(receive):
         while generation.answer.finish is None:
             deltas += await generation.step()
     choice = ChatChoice(message=_message(deltas), finish_reason=generation.answer.finish)

@@ -41,7 +41,7 @@ async def completions(service: Service, body: CompletionBody, receive: Receive) 
     if body.stream:
         return EventStream(generation, TextChunks(request.id, model_id, created), body.stream_options)
     deltas: list[Delta] = []
-    with generation.watch(receive):
+    with generation.watched(receive):
         while answer.finish is None:
             deltas += await generation.step()
     choice = TextChoice(text=_text(deltas), finish_reason=answer.finish)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from types import TracebackType
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from starlette.types import Receive
 
@@ -19,11 +19,7 @@ from onechip.server.streams import ClientGone
 
 
 class Generation:
-    """A request that the engine works on.
-
-    Use it as a context manager: leaving it early, by an error or because the client is gone, frees its slot
-    within a window of decode steps.
-    """
+    """A request that the engine works on."""
 
     def __init__(self, service: Service, model: Model, request: Request, answer: Answer) -> None:
         """Submit `request`.
@@ -50,15 +46,27 @@ class Generation:
         prompt, output = len(self.request.prompt), self.answer.tokens
         return Usage(prompt, prompt + output, output, PromptDetails(self.answer.cached_tokens))
 
-    def watch(self, receive: Receive) -> Generation:
-        """Give up as soon as the client goes away.
+    @contextmanager
+    def watched(self, receive: Receive) -> Iterator[None]:
+        """Take the answer inside of this: `step` then gives up when the client goes away.
+
+        Leaving early, for whatever reason, frees the request's slot within a window of decode steps.
 
         Args:
             receive: of the HTTP request, whose body has been read.
         """
-        self._watch: asyncio.Task[Any] = asyncio.create_task(_disconnected(receive))
-        self._watch.add_done_callback(lambda _: self._mailbox.abandon())
-        return self
+        watch = asyncio.create_task(_disconnected(receive))
+        watch.add_done_callback(lambda _: self._mailbox.abandon())
+        reason = "error"
+        try:
+            yield
+            reason = self.answer.finish or "error"
+        except (ClientGone, asyncio.CancelledError):
+            reason = "abort"
+            raise
+        finally:
+            watch.cancel()
+            self._close(reason)
 
     async def step(self) -> list[Delta]:
         """What the next window adds to the answer; `answer.finish` is set with the last.
@@ -74,18 +82,10 @@ class Generation:
         self._timer.on_tokens(len(event.tokens))
         return self.answer.take(event)
 
-    def __enter__(self) -> Generation:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._watch.cancel()
+    def _close(self, reason: str) -> None:
         self._streams.close(self.request.id)
         if not self._over:
             self._engine.cancel(self.request.id)
-        given_up = kind is not None and issubclass(kind, ClientGone | asyncio.CancelledError)
-        reason = "abort" if given_up else self.answer.finish or "error"
         self._timer.on_end(reason, len(self.request.prompt), self.answer.tokens)
 
 

@@ -20,6 +20,9 @@ from onechip.server.terminal import Terminal
 DRAIN_S = 600.0
 """How long running requests may take after the first Ctrl-C."""
 
+FAREWELL_S = 1.0
+"""How long requests that are cut off have to tell their clients."""
+
 KEEP_ALIVE_S = 75
 """Idle connections are kept longer than clients keep them, so that a client never writes to a closed one."""
 
@@ -103,7 +106,7 @@ class _Server(uvicorn.Server):
         self.url = url
         self._service = service
         self._terminal = terminal
-        self._draining: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[None] | None = None
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Ctrl-C or SIGTERM, in the main thread, wherever it is."""
@@ -115,22 +118,29 @@ class _Server(uvicorn.Server):
         self._service.loop.call_soon_threadsafe(self._on_signal)
 
     def _on_signal(self) -> None:
-        if self._draining is None:
-            self._draining = asyncio.create_task(self._drain())
+        if self._ending is None:
+            self._ending = asyncio.create_task(self._drain())
         else:
             self._terminal.say("Stopping at once.")
-            self._service.stop()
-            self.force_exit = self.should_exit = True
+            self._ending = asyncio.create_task(self._stop())
 
     async def _drain(self) -> None:
+        """Let running requests finish, then stop."""
         running = len(self._service.streams)
         if running:
             self._terminal.say(f"Finishing {running} running requests; Ctrl-C again stops at once.")
         left = await asyncio.to_thread(self._service.drain, DRAIN_S)
-        if left:
+        if left and not self.should_exit:
             self._terminal.say(f"{left} requests were not finished after {DRAIN_S:.0f} s.")
+        await self._stop()
+
+    async def _stop(self) -> None:
+        """End the engine, and with it what still runs; its clients get an error, if they take it at once."""
         await asyncio.to_thread(self._service.stop)
-        self.should_exit = True
+        deadline = self._service.loop.time() + FAREWELL_S
+        while len(self._service.streams) and self._service.loop.time() < deadline:
+            await asyncio.sleep(0.02)
+        self.force_exit = self.should_exit = True
 
     def _on_loaded(self) -> None:
         if self._service.error is not None:

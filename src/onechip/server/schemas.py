@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 Temperature = Annotated[float, Meta(ge=0, le=2)]
 Share = Annotated[float, Meta(ge=0, le=1)]
@@ -64,13 +64,13 @@ class FunctionCall(Struct, forbid_unknown_fields=True):
     arguments: str = ""
 
 
-class ToolCall(Struct, omit_defaults=True, forbid_unknown_fields=True):
+class ToolCall(Struct, forbid_unknown_fields=True):
     """`index` is what a client that put a streamed answer together may have left in it."""
 
     id: str
     function: FunctionCall
     type: Literal["function"] = "function"
-    index: int | None = None
+    index: int | UnsetType | None = UNSET
 
 
 class _Message(Struct, tag_field="role", omit_defaults=True, kw_only=True, forbid_unknown_fields=True):

@@ -62,7 +62,7 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         answer = self._generation.answer
         try:
-            with self._generation.watch(receive):
+            with self._generation.watched(receive):
                 await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
                 await _write(send, self._events(self._chunks.opening()))
                 while answer.finish is None:

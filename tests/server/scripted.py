@@ -1,0 +1,207 @@
+"""A server in this process, in front of an engine that plays a script."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+import onechip.models
+from onechip.config import ServeConfig
+from onechip.engine.types import EngineStats, Event, Progress, Request
+from onechip.errors import EngineError, QueueFullError
+from onechip.models.chat_template import ChatTemplate
+from onechip.models.generation import GenerationDefaults
+from onechip.models.tokenizer import Tokenizer
+from onechip.server.app import create_app
+from onechip.server.service import Model, Service
+
+ACORN = Path(onechip.models.__file__).parent / "acorn"
+TOKENIZER = Tokenizer.load(ACORN, [1])
+CHAT = "/v1/chat/completions"
+HI = {"messages": [{"role": "user", "content": "Hi"}]}
+
+
+class ScriptedEngine:
+    """Says the same windows of tokens to everyone; has the surface of engine.core.Engine.
+
+    Attributes:
+        windows: what each request gets, window by window; the last window ends it with "stop".
+        requests: all that were submitted.
+        cancelled: ids that were cancelled, with the time.
+        go: cleared, the engine stands still.
+        loop: of the server; each window waits until the server has taken the one before it.
+        queue_full, error: what the next requests run into.
+    """
+
+    context = 200
+    max_requests = 4
+    description = "a script"
+
+    def __init__(self) -> None:
+        self.windows: Sequence[Sequence[int]] = [TOKENIZER.encode("Hello"), [*TOKENIZER.encode(" you"), 106]]
+        self.requests: list[Request] = []
+        self.cancelled: dict[str, float] = {}
+        self.go = threading.Event()
+        self.go.set()
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.queue_full = False
+        self.error: str | None = None
+        self.failed: str | None = None
+        self._running: dict[str, int] = {}
+        self._lock = threading.Lock()
+        self._stopped = False
+        self._draining = False
+
+    def start(self, deliver: Callable[[list[Event]], None]) -> None:
+        self._deliver = deliver
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def submit(self, request: Request) -> None:
+        if self.queue_full:
+            raise QueueFullError("The queue is full.", retry_after_s=7)
+        if self._draining:
+            raise EngineError("draining")
+        with self._lock:
+            self.requests.append(request)
+            self._running[request.id] = 0
+
+    def cancel(self, request_id: str) -> None:
+        with self._lock:
+            self.cancelled[request_id] = time.monotonic()
+            if self._running.pop(request_id, None) is not None:
+                self._deliver([Event(request_id, finish="cancelled")])
+
+    def stats(self) -> EngineStats:
+        return EngineStats(len(self._running), 2, 0.25, 100, 50, 3, 0)
+
+    def drain(self, timeout_s: float) -> int:
+        self._draining = True
+        deadline = time.monotonic() + timeout_s
+        while self._running and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return len(self._running)
+
+    def stop(self) -> None:
+        self._stopped = True
+        self.go.set()
+        self._thread.join()
+        with self._lock:
+            left, self._running = list(self._running), {}
+        if left:
+            self._deliver([Event(id, finish="cancelled") for id in left])
+
+    def _run(self) -> None:
+        while not self._stopped:
+            time.sleep(0.001)
+            if self.go.wait(timeout=0.1):
+                with self._lock:
+                    events = [self._next(id) for id in list(self._running)]
+                if events:
+                    self._deliver(events)
+                    self._let_the_server_take_them()
+
+    def _let_the_server_take_them(self) -> None:
+        if self.loop is not None and not self._stopped:
+            asyncio.run_coroutine_threadsafe(asyncio.sleep(0.001), self.loop).result(timeout=10)
+
+    def _next(self, id: str) -> Event:
+        position = self._running[id]
+        last = position == len(self.windows) - 1
+        if self.error and last:
+            del self._running[id]
+            return Event(id, finish="error", error=self.error)
+        if last:
+            del self._running[id]
+        else:
+            self._running[id] += 1
+        return Event(id, tuple(self.windows[position]), "stop" if last else None, cached_tokens=3)
+
+
+class Client:
+    """Plain HTTP to one server."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    @contextmanager
+    def send(
+        self, method: str, path: str, body: Any = None, **headers: str
+    ) -> Iterator[http.client.HTTPResponse]:
+        """The response, its body unread; `body` is sent as JSON unless it is bytes. Leaving hangs up."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+        sent = {"Content-Type": "application/json"} if body is not None else {}
+        sent |= {name.replace("_", "-"): value for name, value in headers.items()}
+        connection.request(method, path, data, sent)
+        response = connection.getresponse()
+        try:
+            yield response
+        finally:
+            response.close()
+            connection.close()
+
+    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
+        """Status and decoded body."""
+        with self.send(method, path, body, **headers) as response:
+            return response.status, json.loads(response.read())
+
+    def stream(self, path: str, body: dict[str, Any]) -> list[Any]:
+        """The data of all events, decoded; "[DONE]" as it is."""
+        with self.send("POST", path, {"stream": True, **body}) as response:
+            assert response.status == 200
+            assert response.headers["content-type"].startswith("text/event-stream")
+            events = response.read().decode().split("\n\n")
+        assert events.pop() == ""
+        data = [event.removeprefix("data: ") for event in events]
+        return [item if item == "[DONE]" else json.loads(item) for item in data]
+
+
+def model(engine: ScriptedEngine) -> Model:
+    return Model(engine, TOKENIZER, ChatTemplate.load(ACORN), GenerationDefaults.load(ACORN))
+
+
+@contextmanager
+def running(config: ServeConfig, load: Callable[[Progress], Model]) -> Iterator[tuple[Client, Service]]:
+    """A server in a thread of its own; the model may still be loading."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    service = Service(config, load, lambda stage, share: None)
+    app = create_app(service, lambda: None)
+    server = uvicorn.Server(uvicorn.Config(app, log_level="critical"))
+    thread = threading.Thread(target=server.run, args=([listener],))
+    thread.start()
+    client = Client(listener.getsockname()[1])
+    try:
+        yield client, service
+    finally:
+        if service.state != "loading":
+            service.stop()
+        server.force_exit = server.should_exit = True
+        thread.join()
+        listener.close()
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 10) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.005)
+
+
+def error_of(reply: tuple[int, Any], status: int, kind: str = "invalid_request_error") -> Any:
+    """The error object of a reply that must have this status and type."""
+    assert reply[0] == status
+    assert set(reply[1]) == {"error"}
+    assert set(reply[1]["error"]) == {"message", "type", "param", "code"}
+    assert reply[1]["error"]["type"] == kind
+    return reply[1]["error"]
