@@ -1,0 +1,199 @@
+"""Prefill and decode against transformers' golden texts and against our own forward, in every way a prompt can be cut.
+
+All in float32 on the shrunken models of tests/golden, whose prompts and texts are longer than their windows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from onechip.engine import programs, sampling
+from onechip.engine.plan import Plan
+from onechip.engine.programs import Chunk, State
+from onechip.kernels import xla
+from onechip.models import gemma4
+from onechip.models.config import ModelConfig, read_config
+from onechip.models.layout import Params
+from onechip.models.weights import load_weights
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+CASES = ("e2b", "e4b", "12b", "31b")
+CONTEXT = 768
+SLOTS = 8
+
+
+@dataclass(frozen=True)
+class Text:
+    """A prompt, transformers' 64 greedy tokens after it, and its logits at every position."""
+
+    prompt: np.ndarray
+    continuation: np.ndarray
+    logits: np.ndarray
+
+
+@cache
+def model(case: str) -> tuple[ModelConfig, Params]:
+    config = read_config(GOLDEN / case)
+    params = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), load_weights(GOLDEN / case, config))
+    return config, gemma4.fuse(params)
+
+
+@cache
+def texts(case: str) -> list[Text]:
+    with np.load(GOLDEN / case / "golden.npz") as stored:
+        lengths = stored["prompt_lengths"]
+        rows = [(stored[f"tokens_{i}"], stored[f"logits_{i}"]) for i in range(len(lengths))]
+    cut = zip(rows, lengths, strict=True)
+    return [Text(tokens[:length], tokens[length:], logits) for (tokens, logits), length in cut]
+
+
+def plan() -> Plan:
+    return Plan(CONTEXT, SLOTS, jnp.float32, (2, SLOTS), (16, 64), 4, 0, 0, 0, 0)
+
+
+@cache
+def compiled(case: str, name: str) -> Any:
+    """prefill, decode or decode_step of a case, compiled as the engine does it (once for each shape)."""
+    config, _ = model(case)
+    functions = {
+        "prefill": partial(programs.prefill, config, jnp.float32),
+        "decode": partial(programs.decode, config, jnp.float32, plan().window),
+        "decode_step": partial(programs.decode_step, config, jnp.float32),
+        "forward": partial(gemma4.forward, config, dtype=jnp.float32),
+    }
+    return jax.jit(functions[name], compiler_options=xla.compiler_options(jax.default_backend()))
+
+
+class Device:
+    """The engine's device state, driven by hand."""
+
+    def __init__(self, case: str) -> None:
+        self.case = case
+        self.config, self.params = model(case)
+        self.state: State = programs.listing(self.config, plan(), self.params)[0].function()
+
+    def prefill(self, slot: int, prompt: np.ndarray, size: int, bucket: int) -> int:
+        """Run a prompt in chunks of `size` tokens, each padded to `bucket`; the first token."""
+        for start in range(0, len(prompt), size):
+            piece = prompt[start : start + size]
+            chunk = Chunk(
+                tokens=np.pad(piece, (0, bucket - len(piece)), constant_values=3).astype(np.int32),
+                slot=np.int32(slot),
+                start=np.int32(start),
+                valid=np.int32(len(piece)),
+                is_last=np.bool_(start + size >= len(prompt)),
+            )
+            row = sampling.rows_of()
+            self.state, token = compiled(self.case, "prefill")(self.params, self.state, chunk, row)
+        return int(token)
+
+    def decode(self, *slots: int) -> np.ndarray:
+        """One window for these slots -> tokens [steps, SLOTS]."""
+        active = np.isin(np.arange(SLOTS), slots)
+        self.state, tokens = compiled(self.case, "decode")(self.params, self.state, active)
+        return np.asarray(tokens)
+
+    def continuation(self, slot: int, first: int) -> list[int]:
+        tokens = [first]
+        while len(tokens) < 64:
+            tokens += self.decode(slot)[:, slot].tolist()
+        return tokens[:64]
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    ("size", "bucket"), [(64, 64), (16, 16), (5, 16), (7, 7)], ids=["whole", "chunked", "short", "unpadded"]
+)
+def test_greedy_text_is_transformers(case: str, size: int, bucket: int) -> None:
+    for text in texts(case):
+        device = Device(case)
+        first = device.prefill(3, text.prompt, size, bucket)
+        np.testing.assert_array_equal(device.continuation(3, first), text.continuation)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_logits_of_decode_are_transformers(case: str) -> None:
+    text = texts(case)[0]
+    device = Device(case)
+    device.prefill(0, text.prompt, 64, 64)
+    cache_, active = device.state.cache, np.array([True, False])
+    start = len(text.prompt)
+    for position in range(start, start + 40):
+        tokens = np.array([text.continuation[position - start], 5], np.int32)
+        cache_, logits = compiled(case, "decode_step")(
+            device.params, cache_, tokens, np.array([position, 0], np.int32), active
+        )
+        truth = text.logits[position]
+        np.testing.assert_allclose(logits[0], truth, rtol=1e-4, atol=1e-4 * np.abs(truth).max())
+
+
+@pytest.mark.parametrize("case", ["e2b", "31b"])
+def test_joining_and_leaving_does_not_disturb_the_others(case: str) -> None:
+    """Two texts in eight slots, joined at different times, chunks between windows, slots used again."""
+    long, short = texts(case)
+    device = Device(case)
+    out: dict[int, list[int]] = {5: [device.prefill(5, long.prompt, 64, 64)]}
+
+    def window(*slots: int) -> None:
+        tokens = device.decode(*slots)
+        for slot in slots:
+            out[slot] += tokens[:, slot].tolist()
+
+    window(5)
+    out[0] = [device.prefill(0, short.prompt, 16, 16)]
+    window(0, 5)
+    out[7] = [device.prefill(7, long.prompt, 16, 16)]
+    window(0, 5, 7)
+    window(5, 7)  # slot 0 is idle for a window
+    out[0] = [device.prefill(0, long.prompt, 7, 16)]  # and then somebody else's
+    for _ in range(12):
+        window(0, 5, 7)
+    for slot in (0, 5, 7):
+        np.testing.assert_array_equal(out[slot][:49], long.continuation[:49])
+
+
+@pytest.mark.parametrize("length", [255, 256, 257, 600])
+def test_prompts_longer_than_a_block_of_keys(length: int) -> None:
+    """Against forward, which runs all layers for all rows and knows no cache, no chunks and no blocks."""
+    config = model("e2b")[0]
+    prompt = np.random.default_rng(length).integers(10, config.vocab, length).astype(np.int32)
+    device = Device("e2b")
+    first = device.prefill(1, prompt, 64, 64)
+    produced = [first, *device.decode(1)[:, 1].tolist()]
+    whole = np.concatenate([prompt, produced])[None]
+    padded = np.pad(whole, ((0, 0), (0, 640 - whole.shape[1])))
+    unfused = jax.tree.map(
+        lambda leaf: jnp.asarray(leaf, jnp.float32), load_weights(GOLDEN / "e2b", config)
+    )
+    logits = np.asarray(compiled("e2b", "forward")(unfused, padded, np.arange(640, dtype=np.int32)[None]))
+    np.testing.assert_array_equal(logits[0, length - 1 : length + 4].argmax(-1), produced)
+
+
+def test_idle_and_padded_rows_write_nothing() -> None:
+    text = texts("e2b")[1]
+    device = Device("e2b")
+    device.prefill(2, text.prompt, 64, 64)
+    before = jax.tree.map(np.asarray, device.state.cache)
+    device.decode(6)
+    for index, kept in device.state.cache.items():
+        for new, old in ((kept.k, before[index].k), (kept.v, before[index].v)):
+            others = [slot for slot in range(SLOTS) if slot != 6]
+            np.testing.assert_array_equal(np.asarray(new)[others], old[others])
+    for layer in device.config.own_layers:
+        if layer.kind == "sliding":
+            continue
+        assert not before[layer.index].k[[0, 1, 3, 4, 5, 6, 7]].any()
+
+
+def test_the_listing_has_every_program_of_a_plan() -> None:
+    config, params = model("e2b")
+    names = [program.name for program in programs.listing(config, plan(), params)]
+    assert names == ["init", "prefill[16]", "prefill[64]", "decode[2]", "decode[8]"]
