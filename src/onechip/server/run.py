@@ -20,8 +20,8 @@ from onechip.server.terminal import Terminal
 DRAIN_S = 600.0
 """How long running requests may take after the first Ctrl-C."""
 
-FAREWELL_S = 1.0
-"""How long requests that are cut off have to tell their clients."""
+FAREWELL_S = 5
+"""How long clients have to read the end of their answers when the engine has stopped."""
 
 KEEP_ALIVE_S = 75
 """Idle connections are kept longer than clients keep them, so that a client never writes to a closed one."""
@@ -100,6 +100,7 @@ class _Server(uvicorn.Server):
                 log_level="warning",
                 access_log=False,
                 timeout_keep_alive=KEEP_ALIVE_S,
+                timeout_graceful_shutdown=FAREWELL_S,
                 server_header=False,
             )
         )
@@ -135,12 +136,9 @@ class _Server(uvicorn.Server):
         await self._stop()
 
     async def _stop(self) -> None:
-        """End the engine, and with it what still runs; its clients get an error, if they take it at once."""
+        """End the engine, and with it what still runs: its clients get an error."""
         await asyncio.to_thread(self._service.stop)
-        deadline = self._service.loop.time() + FAREWELL_S
-        while len(self._service.streams) and self._service.loop.time() < deadline:
-            await asyncio.sleep(0.02)
-        self.force_exit = self.should_exit = True
+        self.should_exit = True
 
     def _on_loaded(self) -> None:
         if self._service.error is not None:
