@@ -170,9 +170,7 @@ def test_prompts_longer_than_a_block_of_keys(length: int) -> None:
     produced = [first, *device.decode(1)[:, 1].tolist()]
     whole = np.concatenate([prompt, produced])[None]
     padded = np.pad(whole, ((0, 0), (0, 640 - whole.shape[1])))
-    unfused = jax.tree.map(
-        lambda leaf: jnp.asarray(leaf, jnp.float32), load_weights(GOLDEN / "e2b", config)
-    )
+    unfused = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), load_weights(GOLDEN / "e2b", config))
     logits = np.asarray(compiled("e2b", "forward")(unfused, padded, np.arange(640, dtype=np.int32)[None]))
     np.testing.assert_array_equal(logits[0, length - 1 : length + 4].argmax(-1), produced)
 

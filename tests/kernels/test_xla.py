@@ -54,7 +54,9 @@ def test_int4_weight_is_what_quant_says_it_is(rng: np.random.Generator, outputs:
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
-@pytest.mark.parametrize(("columns", "outputs"), [(128, 768), (512, 128), (128, 1536), (1536, 512), (6144, 256)])
+@pytest.mark.parametrize(
+    ("columns", "outputs"), [(128, 768), (512, 128), (128, 1536), (1536, 512), (6144, 256)]
+)
 def test_matmul_rows_do_not_depend_on_the_batch(
     rng: np.random.Generator, dtype: jnp.dtype, columns: int, outputs: int
 ) -> None:

@@ -35,7 +35,9 @@ def capacity_of(context: int) -> int:
     return -(-context // SPAN_BLOCK) * SPAN_BLOCK
 
 
-def shapes(config: ModelConfig, slots: int, context: int, dtype: jnp.dtype) -> dict[int, jax.ShapeDtypeStruct]:
+def shapes(
+    config: ModelConfig, slots: int, context: int, dtype: jnp.dtype
+) -> dict[int, jax.ShapeDtypeStruct]:
     """Shape of k (and of v) for each layer that owns a cache; `dtype` is that of the activations."""
     stored = xla.stored_dtype(dtype)
 
@@ -82,9 +84,7 @@ class DecodeAttention:
         self._active = active
         self._end = jnp.max(jnp.where(active, positions, -1)) + 1
 
-    def __call__(
-        self, layer: LayerSpec, q: jax.Array, k: jax.Array | None, v: jax.Array | None
-    ) -> jax.Array:
+    def __call__(self, layer: LayerSpec, q: jax.Array, k: jax.Array | None, v: jax.Array | None) -> jax.Array:
         if k is not None and v is not None:
             self._store(layer, k, v)
         kept = self.cache[layer.kv_source]
@@ -124,9 +124,7 @@ class PrefillAttention:
         self._slot, self._start, self._valid = slot, start, valid
         self._last = start + valid - 1
 
-    def __call__(
-        self, layer: LayerSpec, q: jax.Array, k: jax.Array | None, v: jax.Array | None
-    ) -> jax.Array:
+    def __call__(self, layer: LayerSpec, q: jax.Array, k: jax.Array | None, v: jax.Array | None) -> jax.Array:
         if k is None or v is None:
             return self._last_row(layer, q)
         if layer.kind == "full":
@@ -172,7 +170,8 @@ class PrefillAttention:
             last = self._last[None, None]
             return xla.attend_span(q[None], kept.k, kept.v, self._slot, last, self._last + 1)[0]
         k, v = (
-            xla.from_stored(lax.dynamic_index_in_dim(array, self._slot), q.dtype) for array in (kept.k, kept.v)
+            xla.from_stored(lax.dynamic_index_in_dim(array, self._slot), q.dtype)
+            for array in (kept.k, kept.v)
         )
         visible = _ring_positions(self._last, self._window) >= 0
         return xla.attend(q[None], k, v, visible[None, None])[0]

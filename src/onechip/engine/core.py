@@ -148,7 +148,9 @@ class Engine:
                     f"{len(self._known)} requests run or wait already; try again later.", retry_after_s=1
                 )
             if request.id in self._known:
-                raise RequestError(f"a request with id {request.id!r} is running already: ids must be unique.")
+                raise RequestError(
+                    f"a request with id {request.id!r} is running already: ids must be unique."
+                )
             self._known.add(request.id)
         self._inbox.put(_Submit(request, stops))
 

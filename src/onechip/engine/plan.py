@@ -91,7 +91,8 @@ def scratch_bytes(config: ModelConfig, slots: int, chunk: int, dtype: Any) -> in
     """Upper estimate of the largest program's temporaries: a prefill chunk's or a decode step's, plus its logits."""
     heads = max(layer.heads for layer in config.layers)
     widest = max(
-        2 * layer.intermediate + (layer.heads + 4 * layer.kv_heads) * layer.head_dim for layer in config.layers
+        2 * layer.intermediate + (layer.heads + 4 * layer.kv_heads) * layer.head_dim
+        for layer in config.layers
     )
     per_row = 4 * (widest + 6 * config.hidden + 3 * len(config.layers) * config.ple_dim)
     scores = 4 * heads * max(config.sliding_window + chunk, 3 * 256)
@@ -99,7 +100,12 @@ def scratch_bytes(config: ModelConfig, slots: int, chunk: int, dtype: Any) -> in
     spans = 4 * slots * 2 * 256 * head_width * max(layer.kv_heads for layer in config.layers)
     logits = 4 * 4 * slots * config.vocab
     rows = max(slots, chunk)
-    return rows * (per_row + 3 * scores) + spans + logits + 4 * config.hidden * config.vocab * (dtype == jnp.float32)
+    return (
+        rows * (per_row + 3 * scores)
+        + spans
+        + logits
+        + 4 * config.hidden * config.vocab * (dtype == jnp.float32)
+    )
 
 
 def _window(streamed_bytes: int, chip: Chip) -> int:
@@ -181,7 +187,9 @@ def _refusal(wanted: Plan, planned: Any) -> str:
     )
     fewer = [slots for slots in range(wanted.slots - 1, 0, -1) if planned(slots, wanted.context).fits]
     shorter = [
-        blocks * 256 for blocks in range(wanted.context // 256, 0, -1) if planned(wanted.slots, blocks * 256).fits
+        blocks * 256
+        for blocks in range(wanted.context // 256, 0, -1)
+        if planned(wanted.slots, blocks * 256).fits
     ]
     mends = [f"--max-requests {fewer[0]}"] if fewer else []
     mends += [f"--context {shorter[0]}"] if shorter else []

@@ -94,9 +94,7 @@ def prefill(
 
     def first_token() -> jax.Array:
         end = last_row(positions)
-        out = gemma4.run_layers(
-            config, params, last_row(hidden), last_row(ple), end, attend, first=own
-        )
+        out = gemma4.run_layers(config, params, last_row(hidden), last_row(ple), end, attend, first=own)
         scores = gemma4.logits(config, params, out)
         return sampling.choose(scores, row, end + 1, jnp.ones(1, bool))[0]
 
@@ -110,7 +108,12 @@ def prefill(
 
 
 def decode_step(
-    config: ModelConfig, dtype: jnp.dtype, params: Params, kept: Cache, tokens: jax.Array, positions: jax.Array,
+    config: ModelConfig,
+    dtype: jnp.dtype,
+    params: Params,
+    kept: Cache,
+    tokens: jax.Array,
+    positions: jax.Array,
     active: jax.Array,
 ) -> tuple[Cache, jax.Array]:
     """One token [B] of each of the first B slots at its position [B] -> (cache, logits [B, V] float32)."""

@@ -73,9 +73,7 @@ def matmul(x: jax.Array, weight: Weight, out_dtype: jnp.dtype | None = None) -> 
     dense = dequantize(weight, x.dtype) if isinstance(weight, Int4) else weight.astype(x.dtype)
     rows = x.reshape(-1, x.shape[-1])
     doubled = jnp.concatenate([rows, rows]) if rows.shape[0] == 1 else rows
-    product = lax.dot_general(
-        doubled, dense, (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32
-    )
+    product = lax.dot_general(doubled, dense, (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32)
     product = product[: rows.shape[0]].astype(out_dtype or x.dtype)
     return product.reshape(*x.shape[:-1], dense.shape[0])
 
@@ -96,8 +94,10 @@ def _scores(q: jax.Array, k: jax.Array) -> jax.Array:
 def _ungroup(out: jax.Array, rows: int) -> jax.Array:
     """[B, kv, heads/kv * T, D] -> [B, T, heads, D]."""
     batch, kv, grouped, width = out.shape
-    return out.reshape(batch, kv, grouped // rows, rows, width).transpose(0, 3, 1, 2, 4).reshape(
-        batch, rows, kv * (grouped // rows), width
+    return (
+        out.reshape(batch, kv, grouped // rows, rows, width)
+        .transpose(0, 3, 1, 2, 4)
+        .reshape(batch, rows, kv * (grouped // rows), width)
     )
 
 
@@ -121,7 +121,12 @@ def attend(q: jax.Array, k: jax.Array, v: jax.Array, visible: jax.Array) -> jax.
 
 
 def attend_span(
-    q: jax.Array, k: jax.Array, v: jax.Array, first_slot: jax.Array | int, positions: jax.Array, end: jax.Array
+    q: jax.Array,
+    k: jax.Array,
+    v: jax.Array,
+    first_slot: jax.Array | int,
+    positions: jax.Array,
+    end: jax.Array,
 ) -> jax.Array:
     """Causal attention over cache spans, block by block (online softmax, arXiv:1805.02867).
 

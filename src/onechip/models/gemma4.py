@@ -18,6 +18,7 @@ from onechip.kernels.api import Int4, Weight
 from onechip.models.config import LayerSpec, ModelConfig
 from onechip.models.layout import Params
 
+
 class Attend(Protocol):
     """What a layer calls with its queries and, if it owns a cache, its new keys and values."""
 

@@ -1,0 +1,84 @@
+"""A loaded engine on acorn, shared by the tests of a session, and a client for it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import onechip.models
+from onechip.engine.core import Engine
+from onechip.engine.types import EngineConfig, Event, Request
+from onechip.models.tokenizer import Tokenizer
+
+ACORN = Path(onechip.models.__file__).parent / "acorn"
+
+
+class Client:
+    """Submits requests and gathers their events; `wait` blocks until all have ended."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.events: dict[str, list[Event]] = {}
+        self._changed = threading.Condition()
+
+    def deliver(self, events: list[Event]) -> None:
+        with self._changed:
+            for event in events:
+                self.events[event.request_id].append(event)
+            self._changed.notify_all()
+
+    def submit(self, *requests: Request) -> None:
+        for request in requests:
+            with self._changed:
+                self.events[request.id] = []
+            self.engine.submit(request)
+
+    def wait_for(self, tokens: int, request_id: str) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: len(self.tokens(request_id)) >= tokens, timeout=60)
+
+    def wait(self) -> None:
+        with self._changed:
+            ended = self._changed.wait_for(
+                lambda: all(events and events[-1].finish for events in self.events.values()), timeout=120
+            )
+            assert ended, {name: events[-1:] for name, events in self.events.items()}
+
+    def run(self, *requests: Request) -> list[list[int]]:
+        """Tokens of each request, all submitted at once."""
+        self.submit(*requests)
+        self.wait()
+        return [self.tokens(request.id) for request in requests]
+
+    def tokens(self, request_id: str) -> list[int]:
+        return [token for event in self.events[request_id] for token in event.tokens]
+
+    def finish(self, request_id: str) -> str | None:
+        return self.events[request_id][-1].finish
+
+
+@pytest.fixture(scope="session")
+def engine_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("executables")
+
+
+@pytest.fixture(scope="session")
+def acorn_engine(engine_cache: Path) -> Iterator[Engine]:
+    engine = Engine.load(EngineConfig(ACORN, context=1024, cache_dir=engine_cache), lambda stage, share: None)
+    yield engine
+    engine.stop()
+
+
+@pytest.fixture(scope="session")
+def client(acorn_engine: Engine) -> Client:
+    client = Client(acorn_engine)
+    acorn_engine.start(client.deliver)
+    return client
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> Tokenizer:
+    return Tokenizer.load(ACORN, ())
