@@ -204,7 +204,7 @@ def test_hanging_up_cancels_at_once(client, server, engine, stream) -> None:
             left = time.monotonic()
     wait_until(lambda: bool(engine.cancelled))
     assert list(engine.cancelled) == [engine.requests[0].id]
-    assert engine.cancelled[engine.requests[0].id] - left < 0.5
+    assert engine.cancelled[engine.requests[0].id] - left < 2
     service = server[1]
     wait_until(lambda: service.metrics.ended["abort"] == 1)
     assert len(service.streams) == 0

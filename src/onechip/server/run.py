@@ -77,10 +77,12 @@ def load_model(config: ServeConfig, progress: Progress) -> Model:
 def _listen(config: ServeConfig) -> socket.socket:
     """A socket that listens, so that a port in use is known before anything is loaded."""
     try:
-        family = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM)[0][0]
+        found = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM)
+        # A name may have several addresses; clients that say 127.0.0.1 shall find "localhost" too.
+        family, _, _, _, address = min(found, key=lambda info: info[0] != socket.AF_INET)
         listener = socket.socket(family, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((config.host, config.port))
+        listener.bind(address)
         listener.listen(2048)
     except OSError as error:
         reason = error.strerror or str(error)
