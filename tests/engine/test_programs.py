@@ -1,4 +1,5 @@
-"""Prefill and decode against transformers' golden texts and against our own forward, in every way a prompt can be cut.
+"""Prefill and decode against transformers' golden texts and against our own forward, in every way a prompt
+can be cut.
 
 All in float32 on the shrunken models of tests/golden, whose prompts and texts are longer than their windows.
 """

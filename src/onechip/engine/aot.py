@@ -1,7 +1,7 @@
 """A program in, a loaded executable out: from the cache folder if it is there, else compiled and kept.
 
-Executables are keyed by everything that they depend on: versions, chip, compiler flags, our own source, and the
-program's shapes. A file that cannot be read is compiled again.
+Executables are keyed by everything that they depend on: versions, chip, compiler flags, our own source, and
+the program's shapes. A file that cannot be read is compiled again.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ def _processor() -> str:
 
 
 def fingerprint(*parts: object) -> str:
-    """32 hex digits that name the surroundings of a set of programs; `parts` are what the caller adds (config, plan)."""
+    """32 hex digits that name the surroundings of a set of programs; `parts` are what the caller adds
+    (config, plan).
+    """
     device = jax.devices()[0]
     digest = hashlib.sha256()
     surroundings = (
@@ -89,7 +91,9 @@ def _load(path: Path) -> Executable | None:
 
 
 def _save(path: Path, compiled: Any) -> None:
-    """Write beside the target and rename, so that a reader never sees half a file. A full disk costs only the cache."""
+    """Write beside the target and rename, so that a reader never sees half a file. A full disk costs only the
+    cache.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         payload = pickle.dumps(serialize_executable.serialize(compiled))

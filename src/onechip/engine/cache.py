@@ -1,7 +1,9 @@
-"""Keys and values of every slot: rings for sliding layers, spans for full layers, and how layers read and write them.
+"""Keys and values of every slot: rings for sliding layers, spans for full layers, and how layers read and
+write them.
 
 A ring keeps the last `sliding_window` positions of a slot, position p at index p mod window. A span keeps
-position p at index p. Layers without K and V of their own read their source's. Padded or idle rows write nothing.
+position p at index p. Layers without K and V of their own read their source's. Padded or idle rows write
+nothing.
 """
 
 from __future__ import annotations
@@ -59,7 +61,9 @@ def empty(config: ModelConfig, slots: int, context: int, dtype: jnp.dtype) -> Ca
 
 
 def _ring_positions(last: jax.Array, window: int) -> jax.Array:
-    """Position held at each ring index when `last` [...] was the last written: [..., window], negative if none."""
+    """Position held at each ring index when `last` [...] was the last written: [..., window], negative if
+    none.
+    """
     last = last[..., None]
     return last - jnp.mod(last - jnp.arange(window), window)
 
@@ -109,11 +113,12 @@ class DecodeAttention:
 class PrefillAttention:
     """Attention of a chunk of one slot's prompt; `cache` is the updated cache afterwards.
 
-    Layers that own a cache are called with all T rows of the chunk; layers that share one are called afterwards,
-    with the last real row alone.
+    Layers that own a cache are called with all T rows of the chunk; layers that share one are called
+    afterwards, with the last real row alone.
 
     Args:
-        slot, start, valid: scalars; rows 0..valid-1 of the chunk stand at positions start.., the rest is padding.
+        slot, start, valid: scalars; rows 0..valid-1 of the chunk stand at positions start.., the rest is
+            padding.
     """
 
     def __init__(

@@ -23,7 +23,8 @@ BANDWIDTH_GB_S = {
     "v5e": 819,
     "v6": 1640,
 }
-"""Published memory bandwidth by a part of the device's name; only the length of a decode window hangs on it."""
+"""Published memory bandwidth by a part of the device's name; only the length of a decode window hangs on it.
+"""
 
 UNKNOWN_GB_S = {"cpu": 15, "gpu": 400, "tpu": 800}
 
@@ -62,7 +63,8 @@ def _free_bytes(device: jax.Device) -> int:
 
 
 def _cgroup_free_bytes() -> int:
-    """What a container's limit leaves, so that a plan is not made for memory that the kernel will not give."""
+    """What a container's limit leaves, so that a plan is not made for memory that the kernel will not give.
+    """
     root = Path("/sys/fs/cgroup")
     try:
         limit = (root / "memory.max").read_text().strip()

@@ -1,7 +1,7 @@
 """The engine: requests in from any thread, events out from its own thread, one hand-over per window of steps.
 
-Each turn of the loop plans with the scheduler, sends the turn's programs to the device, and only then reads back
-the turn before it, so the device has work while the host looks at tokens.
+Each turn of the loop plans with the scheduler, sends the turn's programs to the device, and only then reads
+back the turn before it, so the device has work while the host looks at tokens.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""A checkpoint's arrays in, arrays on the device out: in which precision they stand there, and how many bytes that is."""
+"""A checkpoint's arrays in, arrays on the device out: in which precision they stand there, and how many bytes
+that is.
+"""
 
 from __future__ import annotations
 

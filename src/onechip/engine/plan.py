@@ -40,7 +40,8 @@ class Plan:
         slots: requests at once.
         activation_dtype: of activations and of the cache.
         row_buckets, chunk_buckets, window: see scheduler.Limits.
-        weight_bytes, cache_bytes, scratch_bytes: what each takes; scratch is an upper estimate of temporaries.
+        weight_bytes, cache_bytes, scratch_bytes: what each takes; scratch is an upper estimate of
+            temporaries.
         free_bytes: what the chip had before.
     """
 
@@ -64,7 +65,9 @@ class Plan:
         return self.needed_bytes <= self.free_bytes * (1 - KEPT_FREE)
 
     def limits(self, max_waiting: int) -> Limits:
-        """What the scheduler must keep to. A turn's prompt chunks cost about as much as a full window's steps."""
+        """What the scheduler must keep to. A turn's prompt chunks cost about as much as a full window's
+        steps.
+        """
         budget = 2 * self.chunk_buckets[-1]
         return Limits(self.row_buckets, self.chunk_buckets, self.window, budget, max_waiting)
 
@@ -88,7 +91,9 @@ def cache_bytes(config: ModelConfig, slots: int, context: int, dtype: Any) -> in
 
 
 def scratch_bytes(config: ModelConfig, slots: int, chunk: int, dtype: Any) -> int:
-    """Upper estimate of the largest program's temporaries: a prefill chunk's or a decode step's, plus its logits."""
+    """Upper estimate of the largest program's temporaries: a prefill chunk's or a decode step's, plus its
+    logits.
+    """
     heads = max(layer.heads for layer in config.layers)
     widest = max(
         2 * layer.intermediate + (layer.heads + 4 * layer.kv_heads) * layer.head_dim
@@ -132,7 +137,8 @@ def _check_wishes(config: ModelConfig, wishes: EngineConfig) -> None:
 def make_plan(
     config: ModelConfig, wishes: EngineConfig, chip: Chip, weight_bytes: int, activation_dtype: Any
 ) -> Plan:
-    """The plan for what was asked; where nothing was asked, the most that fits up to 64 requests of 4,096 tokens.
+    """The plan for what was asked; where nothing was asked, the most that fits up to 64 requests of 4,096
+    tokens.
 
     Args:
         weight_bytes: of the weights as they will stand on the device.

@@ -4,8 +4,9 @@
     prefill[T]       State, a chunk of one slot's prompt -> State, its next token   for each chunk bucket T
     decode[B]        State, which slots are active -> State, tokens [steps, B]      for each row bucket B
 
-State stays on the device and is donated from call to call. Prefill runs the layers that write no cache, and the
-head, only for the last row of a prompt's last chunk: exact, because nothing reads what the other rows would give.
+State stays on the device and is donated from call to call. Prefill runs the layers that write no cache, and
+the head, only for the last row of a prompt's last chunk: exact, because nothing reads what the other rows
+would give.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Program:
-    """A function to compile for arguments of these shapes; argument `donated` gives its memory to the result."""
+    """A function to compile for arguments of these shapes; argument `donated` gives its memory to the result.
+    """
 
     name: str
     function: Callable[..., Any]
@@ -82,7 +84,8 @@ def _empty_state(config: ModelConfig, plan: Plan) -> State:
 def prefill(
     config: ModelConfig, dtype: jnp.dtype, params: Params, state: State, chunk: Chunk, row: SamplingRows
 ) -> tuple[State, jax.Array]:
-    """Run one chunk; if it is the prompt's last, choose the first token too -> (state, token scalar int32)."""
+    """Run one chunk; if it is the prompt's last, choose the first token too -> (state, token scalar int32).
+    """
     positions = chunk.start + jnp.arange(chunk.tokens.shape[0])
     hidden, ple = gemma4.embed(config, params, chunk.tokens, dtype)
     attend = PrefillAttention(config, state.cache, chunk.slot, chunk.start, chunk.valid)
@@ -126,7 +129,9 @@ def decode_step(
 def decode(
     config: ModelConfig, dtype: jnp.dtype, steps: int, params: Params, state: State, active: jax.Array
 ) -> tuple[State, jax.Array]:
-    """`steps` tokens for each active slot among the first B -> (state, tokens [steps, B]); idle slots stay as they are."""
+    """`steps` tokens for each active slot among the first B -> (state, tokens [steps, B]); idle slots stay as
+    they are.
+    """
     count = active.shape[0]
     rows = jax.tree.map(lambda column: column[:count], state.rows)
 

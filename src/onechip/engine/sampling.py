@@ -1,8 +1,8 @@
 """Logits and each row's sampling parameters in, next token ids out; everything on the device.
 
 A row's choice depends on its own logits, seed and position alone, never on who shares the batch. Filters find
-their thresholds by bisection over the order of the float's bits instead of sorting: exact, and without the cost
-of sorting 262,144 logits a row.
+their thresholds by bisection over the order of the float's bits instead of sorting: exact, and without the
+cost of sorting 262,144 logits a row.
 """
 
 from __future__ import annotations
@@ -94,7 +94,8 @@ def _threshold(keys: jax.Array, weights: jax.Array, target: jax.Array) -> jax.Ar
 def filtered(logits: jax.Array, rows: SamplingRows) -> jax.Array:
     """Logits [rows, V] -> divided by temperature, with -inf where min_p, top_k and top_p drop a token.
 
-    The order is vLLM's: temperature, min_p, top_k, top_p (over what top_k left). Ties at a threshold are kept.
+    The order is vLLM's: temperature, min_p, top_k, top_p (over what top_k left). Ties at a threshold are
+    kept.
     """
     scaled = logits / jnp.maximum(rows.temperature, 1e-6)[:, None]
     floor = scaled.max(-1) + jnp.where(rows.min_p > 0, jnp.log(rows.min_p), DROPPED)

@@ -1,11 +1,13 @@
-"""Who runs next: (state) -> plan of one turn, and (state, what came back) -> new state and events. Pure: no JAX, no clock.
+"""Who runs next: (state) -> plan of one turn, and (state, what came back) -> new state and events. Pure: no
+JAX, no clock.
 
-One turn is some prompt chunks, up to a budget of tokens, then one window of decode steps for every request whose
-prompt is in. So a long prompt never holds up running requests by more than the budget, and a running request
-never holds up a new one by more than a window. Requests start in the order in which they came.
+One turn is some prompt chunks, up to a budget of tokens, then one window of decode steps for every request
+whose prompt is in. So a long prompt never holds up running requests by more than the budget, and a running
+request never holds up a new one by more than a window. Requests start in the order in which they came.
 
 A turn is planned before the results of the turn before it are read. A request that meets its stop token is
-therefore run for up to one window too many; those tokens are thrown away. An end by length is known beforehand.
+therefore run for up to one window too many; those tokens are thrown away. An end by length is known
+beforehand.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ class Limits:
     """What the compiled programs allow.
 
     Attributes:
-        row_buckets: ascending; a decode window runs the first rows of the smallest bucket that covers its slots.
+        row_buckets: ascending; a decode window runs the first rows of the smallest bucket that covers its
+            slots.
         chunk_buckets: ascending; a prompt chunk is padded to the smallest bucket that holds it.
         window: decode steps of one program.
         prefill_budget: padded prompt tokens of one turn; at least one chunk runs even if it is larger.
@@ -93,7 +96,9 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class PrefillChunk:
-    """Rows start..start+valid-1 of a request's prompt, padded to `bucket`; the last chunk gives the first token."""
+    """Rows start..start+valid-1 of a request's prompt, padded to `bucket`; the last chunk gives the first
+    token.
+    """
 
     slot: int
     request: Request
@@ -105,7 +110,8 @@ class PrefillChunk:
 
 @dataclass(frozen=True, slots=True)
 class DecodeWindow:
-    """`steps` tokens for each of `rows`: (slot, request id) pairs; the program runs the first `bucket` slots."""
+    """`steps` tokens for each of `rows`: (slot, request id) pairs; the program runs the first `bucket` slots.
+    """
 
     rows: tuple[tuple[int, str], ...]
     bucket: int
@@ -144,7 +150,9 @@ def submit(state: State, request: Request, stops: frozenset[int]) -> State:
 
 
 def cancel(state: State, request_id: str) -> tuple[State, list[Event]]:
-    """Forget a request wherever it is; its slot is free at once. Unknown ids (it ended meanwhile) change nothing."""
+    """Forget a request wherever it is; its slot is free at once. Unknown ids (it ended meanwhile) change
+    nothing.
+    """
     waiting = tuple(entry for entry in state.waiting if entry.request.id != request_id)
     slots = tuple(None if slot and slot.request.id == request_id else slot for slot in state.slots)
     if waiting == state.waiting and slots == state.slots:

@@ -11,7 +11,9 @@ Progress = Callable[[str, float], None]
 """Called with a stage's name and the share of the whole start that is done, 0..1."""
 
 Dtype = Literal["auto", "bf16", "f32", "w4a16"]
-"""Precision that weights are served in: as stored, or dense bf16 or f32, or linears in int4 with bf16 activations."""
+"""Precision that weights are served in: as stored, or dense bf16 or f32, or linears in int4 with bf16
+activations.
+"""
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
 

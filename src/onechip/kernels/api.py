@@ -1,6 +1,7 @@
 """What the kernels work on: the int4 weight, and the shapes that matmul and attention agree on.
 
-`xla` implements them in plain JAX for every platform; it is the reference that a faster kernel is tested against.
+`xla` implements them in plain JAX for every platform; it is the reference that a faster kernel is tested
+against.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ SPAN_BLOCK = 256
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Int4:
-    """A linear weight [out, in] in symmetric int4, groups of 32 along `in` (compressed-tensors "pack-quantized").
+    """A linear weight [out, in] in symmetric int4, groups of 32 along `in` (compressed-tensors
+    "pack-quantized").
 
     Attributes:
         packed: [out, in/8] int32; nibble i (low first) of word j is q + 8 of column 8j + i, q in -8..7.

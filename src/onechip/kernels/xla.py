@@ -1,9 +1,9 @@
 """Plain JAX: activations and weights in, products out; queries and caches in, attention out. The reference.
 
-A row's result does not depend on the other rows: products contract [rows, in] with [out, in], which XLA reduces
-in one order for any number of rows from two on (one row alone takes another path on the CPU, so it is
-doubled), attention adds up blocks of keys in the order of their positions, and `compiler_options` keep XLA from
-choosing by size how a sum is made. tests/kernels holds it to that.
+A row's result does not depend on the other rows: products contract [rows, in] with [out, in], which XLA
+reduces in one order for any number of rows from two on (one row alone takes another path on the CPU, so it is
+doubled), attention adds up blocks of keys in the order of their positions, and `compiler_options` keep XLA
+from choosing by size how a sum is made. tests/kernels holds it to that.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def compiler_options(platform: str) -> dict[str, Any]:
     """What every program must be compiled with, for a result that does not depend on its batch.
 
     bf16 is rounded where the program says so, not where fusion leaves off. On the CPU only products go to the
-    YNNPACK library: left alone, XLA 0.10 gives it sums too, but only those of 4,096 and more elements, and its
-    order of summing is another one.
+    YNNPACK library: left alone, XLA 0.10 gives it sums too, but only those of 4,096 and more elements, and
+    its order of summing is another one.
     """
     options: dict[str, Any] = {"xla_allow_excess_precision": False}
     if platform == "cpu":

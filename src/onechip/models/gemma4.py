@@ -73,8 +73,8 @@ def rms_norm(x: jax.Array, weight: jax.Array | None, eps: float) -> jax.Array:
 def rope_frequencies(config: ModelConfig, layer: LayerSpec) -> jax.Array:
     """Inverse frequencies [head_dim/2] float32.
 
-    Sliding layers turn every pair. Full layers are "proportional": the exponent runs over the whole width, and
-    only the first fraction of the pairs turns; the others have frequency 0.
+    Sliding layers turn every pair. Full layers are "proportional": the exponent runs over the whole width,
+    and only the first fraction of the pairs turns; the others have frequency 0.
     """
     pairs = layer.head_dim // 2
     exponent = jnp.arange(pairs, dtype=jnp.float32) * 2 / layer.head_dim
@@ -95,7 +95,8 @@ def rope(x: jax.Array, positions: jax.Array, frequencies: jax.Array) -> jax.Arra
 def embed(
     config: ModelConfig, params: Params, tokens: jax.Array, dtype: jnp.dtype
 ) -> tuple[jax.Array, jax.Array]:
-    """Token ids [...] -> (hidden [..., H], per-layer embeddings [..., L, P]; P is 0 if the model has none)."""
+    """Token ids [...] -> (hidden [..., H], per-layer embeddings [..., L, P]; P is 0 if the model has none).
+    """
     hidden = params["embed"][tokens].astype(dtype) * jnp.asarray(config.hidden**0.5, dtype)
     layers, width = len(config.layers), config.ple_dim
     if not width:
