@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.server.scripted import ACORN
 
 from onechip.errors import RequestError
+from onechip.models.chat_template import ChatTemplate
 from onechip.server.parsing import check_reserved, parse
 from onechip.server.schemas import ChatBody, CompletionBody
 
 HI = [{"role": "user", "content": "Hi"}]
+TEMPLATE = ChatTemplate.load(ACORN)
 
 
 def chat(**fields: Any) -> ChatBody:
@@ -129,3 +135,36 @@ def test_reserved_template_variables() -> None:
     assert check_reserved(None, frozenset({"messages"})) == {}
     with pytest.raises(RequestError, match=r"chat_template_kwargs\.messages is set by the server"):
         check_reserved({"messages": []}, frozenset({"messages"}))
+
+
+WORDS = ("role", "content", "type", "text", "function", "name", "parameters", "properties", "arguments", "id")
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 2**70) | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(WORDS), inner, max_size=4),
+    max_leaves=12,
+)
+BODIES = st.dictionaries(
+    st.sampled_from([*ChatBody.__struct_fields__, "n", "logprobs", "foo"]), JSON_VALUES, max_size=6
+)
+
+
+@given(BODIES | JSON_VALUES)
+def test_any_body_is_taken_or_refused(body: Any) -> None:
+    with suppress(RequestError):
+        parse(json.dumps(body).encode(), ChatBody)
+
+
+@given(st.binary(max_size=40))
+def test_any_bytes_are_refused(data: bytes) -> None:
+    with pytest.raises(RequestError):
+        parse(data, ChatBody)
+
+
+@given(st.dictionaries(st.sampled_from(WORDS), JSON_VALUES, max_size=4), JSON_VALUES)
+def test_any_schema_is_rendered_or_refused(parameters: Any, arguments: Any) -> None:
+    """Parameters and arguments are the caller's own JSON; a template may not make sense of them."""
+    function = {"name": "f", "description": "d", "parameters": parameters}
+    call = {"id": "1", "function": {"name": "f", "arguments": json.dumps(arguments)}}
+    messages = [*HI, {"role": "assistant", "tool_calls": [call]}]
+    with suppress(RequestError):
+        assert TEMPLATE.render(messages, [{"type": "function", "function": function}])
