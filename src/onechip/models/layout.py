@@ -26,7 +26,7 @@ Params = dict[str, Any]
       ple_gate W [P, H]   ple_out W [H, P]   ple_post_norm [H]      if ple_dim
 """
 
-Path = tuple[str | int, ...]
+TreePath = tuple[str | int, ...]
 """Keys into Params, from the root."""
 
 
@@ -42,7 +42,7 @@ class TensorSpec:
     """
 
     name: str
-    path: Path
+    path: TreePath
     shape: tuple[int, ...]
     linear: bool = False
 
@@ -116,7 +116,7 @@ def empty_params(config: ModelConfig) -> Params:
     return {"layers": [{} for _ in config.layers]}
 
 
-def get(params: Params, path: Path) -> Any:
+def get(params: Params, path: TreePath) -> Any:
     """The leaf at `path`. Raises KeyError if there is none."""
     node: Any = params
     for key in path:
@@ -124,6 +124,6 @@ def get(params: Params, path: Path) -> Any:
     return node
 
 
-def put(params: Params, path: Path, value: Any) -> None:
+def put(params: Params, path: TreePath, value: Any) -> None:
     """Set the leaf at `path`; its parents exist."""
     get(params, path[:-1])[path[-1]] = value
