@@ -59,7 +59,7 @@ def test_the_stop_token_counts_but_does_not_show() -> None:
     assert run(one, [ids[:1], [*ids[1:], 106]]) == "Hello you"
     assert (one.finish, one.tokens, one.cached_tokens) == ("stop", len(ids) + 1, 2)
     # Neither does an ordinary token that was asked for as stop token.
-    assert run(answer(), [ENCODE("Hello!")]) == "Hello"
+    assert run(answer(), [[*ENCODE("Hello"), *ENCODE("!")]]) == "Hello"
 
 
 def test_length_keeps_the_last_token() -> None:

@@ -149,7 +149,7 @@ def test_plain_completions(client, engine) -> None:
     assert [event["choices"][0]["finish_reason"] for event in events] == [None, None, "stop"]
 
 
-@pytest.mark.parametrize("prompt", [[], ["a", "b"], [1, "a"], [1, 1536], [-1]])
+@pytest.mark.parametrize("prompt", [[], ["a", "b"], [1, "a"], [1, TOKENIZER.vocab_size], [-1]])
 def test_prompts_that_are_refused(client, prompt) -> None:
     assert error_of(client.ask("POST", TEXT, {"prompt": prompt}), 400)["param"] == "prompt"
 
