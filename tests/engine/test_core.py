@@ -20,7 +20,7 @@ from onechip.engine.types import MAX_STOP_IDS, EngineConfig, Request, SamplingPa
 from onechip.errors import EngineError, QueueFullError, RequestError
 from onechip.models.tokenizer import Tokenizer
 
-from .conftest import ACORN, Client
+from tests.engine.conftest import ACORN, Client
 
 _names = itertools.count()
 

@@ -1,6 +1,6 @@
 """A scripted engine over raw asyncio: behaviours in, an OpenAI-like server with exactly known streams out.
 
-It runs in a thread (tests) or as a program (`python mock_engine.py PORT LOG`), so that a ladder can spawn and kill it.
+It runs in a thread, or as a program (`python mock_engine.py PORT BEHAVIOUR`, JSON) that a ladder can start.
 """
 
 from __future__ import annotations
@@ -9,12 +9,15 @@ import asyncio
 import contextlib
 import hashlib
 import json
+import os
 import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from typing import Any
+
+from onechip.ladder.prompts import digest
 
 
 @dataclass
@@ -34,7 +37,9 @@ class Behaviour:
         short: tokens fewer than asked for.
         prefix_cache: report a hit for a prompt whose first 16 tokens were seen before.
         context: max_model_len.
+        die_at: the number of the request at which the process exits with code 7.
         answer: text to give instead of numbered words.
+        chat_tokens: length of a chat answer that is not told to ignore the end.
         tools: knows tool calls; a call then has this name and these arguments.
         features: which optional request fields it knows; others get 400.
     """
@@ -52,9 +57,18 @@ class Behaviour:
     short: int = 0
     prefix_cache: bool = False
     context: int = 1024
+    die_at: int | None = None
     answer: str | None = None
+    chat_tokens: int = 12
     tools: tuple[str, dict[str, Any]] | None = None
-    features: tuple[str, ...] = ("ignore_eos", "continuous_usage_stats", "chat_template_kwargs", "tools", "ids", "tokenize")
+    features: tuple[str, ...] = (
+        "ignore_eos",
+        "continuous_usage_stats",
+        "chat_template_kwargs",
+        "tools",
+        "ids",
+        "tokenize",
+    )
     log: str | None = None
     seen: set[str] = field(default_factory=set)
     requests: list[dict[str, Any]] = field(default_factory=list)
@@ -87,7 +101,9 @@ class MockEngine:
                 await writer.drain()
         writer.close()
 
-    async def answer(self, method: str, path: str, body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+    async def answer(
+        self, method: str, path: str, body: dict[str, Any], writer: asyncio.StreamWriter
+    ) -> None:
         try:
             if path == "/health":
                 _plain(writer, 200, {})
@@ -106,14 +122,26 @@ class MockEngine:
         if "tokenize" not in self.behaviour.features:
             raise Refused("no tokenizer here")
         text = body["prompt"] if "prompt" in body else self.chat_text(body)
-        return {"tokens": [int(hashlib.md5(w.encode()).hexdigest()[:6], 16) for w in words(text)], "count": len(words(text))}
+        return {
+            "tokens": [int(hashlib.md5(w.encode()).hexdigest()[:6], 16) for w in words(text)],
+            "count": len(words(text)),
+        }
 
     def chat_text(self, body: dict[str, Any]) -> str:
         said = " ".join(f"<{m['role']}> {m['content']}" for m in body["messages"])
         return f"<bos> {said} <model>"
 
     def check(self, body: dict[str, Any]) -> None:
-        known = {"model", "prompt", "messages", "max_tokens", "temperature", "stream", "stream_options", "seed"}
+        known = {
+            "model",
+            "prompt",
+            "messages",
+            "max_tokens",
+            "temperature",
+            "stream",
+            "stream_options",
+            "seed",
+        }
         known |= set(self.behaviour.features)
         unknown = sorted(set(body) - known)
         if set(body.get("stream_options", {})) - {"include_usage"} - set(self.behaviour.features):
@@ -129,10 +157,14 @@ class MockEngine:
         chat = path.endswith("chat/completions")
         prompt = words(self.chat_text(body) if chat else body["prompt"])
         if len(prompt) + body["max_tokens"] > behaviour.context:
-            raise Refused(f"context_length_exceeded: {len(prompt)} + {body['max_tokens']} > {behaviour.context}")
+            raise Refused(
+                f"context_length_exceeded: {len(prompt)} + {body['max_tokens']} > {behaviour.context}"
+            )
         number = len(behaviour.requests)
         behaviour.requests.append(body)
         self.note(body)
+        if number == behaviour.die_at:
+            os._exit(7)
         faulty = behaviour.fault if not behaviour.faulty or number in behaviour.faulty else None
         if faulty == "refuse":
             _plain(writer, 500, {"error": {"message": "the engine is unwell"}})
@@ -147,11 +179,11 @@ class MockEngine:
         writer.write(b"0\r\n\r\n")
 
     def note(self, body: dict[str, Any]) -> None:
-        """Appends the hash of what was asked to the log file, for tests that kill the ladder."""
+        """Appends the hash of the prompt, as RequestRecord has it, to the log file."""
         if self.behaviour.log:
-            asked = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+            fields = {name: body[name] for name in ("prompt", "messages", "tools") if name in body}
             with open(self.behaviour.log, "a") as file:
-                file.write(asked + "\n")
+                file.write(digest(fields) + "\n")
 
     async def write(self, writer: asyncio.StreamWriter, event: bytes) -> None:
         cut = len(event) // 2 if self.behaviour.split_bytes else 0
@@ -187,10 +219,18 @@ class MockEngine:
             if faulty == "early" and number == 2:
                 return
             sent += tokens
-            chunk = _chunk(piece, None) if chat else {"choices": [{"index": 0, "text": piece, "finish_reason": None}]}
-            counting = behaviour.usage == "each" and body.get("stream_options", {}).get("continuous_usage_stats")
+            chunk = (
+                _chunk(piece, None)
+                if chat
+                else {"choices": [{"index": 0, "text": piece, "finish_reason": None}]}
+            )
+            counting = behaviour.usage == "each" and body.get("stream_options", {}).get(
+                "continuous_usage_stats"
+            )
             yield self.event(chunk | ({"usage": usage | {"completion_tokens": sent}} if counting else {}))
-        last = _chunk({}, finish) if chat else {"choices": [{"index": 0, "text": "", "finish_reason": finish}]}
+        last = (
+            _chunk({}, finish) if chat else {"choices": [{"index": 0, "text": "", "finish_reason": finish}]}
+        )
         final = {"usage": usage | {"completion_tokens": total}}
         if behaviour.usage == "zero":
             final = {"usage": {"prompt_tokens": 0, "completion_tokens": 0}}
@@ -209,15 +249,26 @@ class MockEngine:
             rest = [{"index": 0, "function": {"arguments": part}} for part in (text[:5], text[5:])]
             return [({"tool_calls": [call]}, 1) for call in (first, *rest)], 3, "tool_calls"
         total = body["max_tokens"] - behaviour.short
+        if chat and not body.get("ignore_eos"):
+            total = min(total, behaviour.chat_tokens)
         told = behaviour.answer.split(" ") if behaviour.answer else [f"w{number}" for number in range(total)]
         tokens = [f"{word} " for word in told[:total]]
-        texts = ["".join(tokens[at : at + behaviour.per_event]) for at in range(0, len(tokens), behaviour.per_event)]
-        counts = [min(behaviour.per_event, len(tokens) - at) for at in range(0, len(tokens), behaviour.per_event)]
+        texts = [
+            "".join(tokens[at : at + behaviour.per_event])
+            for at in range(0, len(tokens), behaviour.per_event)
+        ]
+        counts = [
+            min(behaviour.per_event, len(tokens) - at) for at in range(0, len(tokens), behaviour.per_event)
+        ]
         if behaviour.raw_split:
             halves = "😀".encode()[:2], "😀".encode()[2:]
             texts[:2] = [half.decode("utf-8", "surrogateescape") for half in halves]
-        finish = "stop" if len(told) < body["max_tokens"] and behaviour.answer else "length"
-        return [({"content": t} if chat else t, n) for t, n in zip(texts, counts, strict=True)], len(tokens), finish
+        finish = "length" if len(tokens) == body["max_tokens"] else "stop"
+        return (
+            [({"content": t} if chat else t, n) for t, n in zip(texts, counts, strict=True)],
+            len(tokens),
+            finish,
+        )
 
     def usage(self, prompt: list[Any]) -> dict[str, Any]:
         head = json.dumps(prompt[:16])
@@ -241,7 +292,9 @@ def _headers(head: str) -> Iterator[tuple[str, str]]:
 
 def _plain(writer: asyncio.StreamWriter, status: int, payload: Any) -> None:
     body = json.dumps(payload).encode()
-    writer.write(f"HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n".encode())
+    writer.write(
+        f"HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n".encode()
+    )
     writer.write(body)
 
 
@@ -289,4 +342,5 @@ def _stop(loop: asyncio.AbstractEventLoop) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(MockEngine(Behaviour(log=sys.argv[2] if len(sys.argv) > 2 else None)).serve(int(sys.argv[1])))
+    scripted = Behaviour(**json.loads(sys.argv[2]))
+    asyncio.run(MockEngine(scripted).serve(int(sys.argv[1])))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from made_ladder import MadeLadder
+from tests.ladder.made_ladder import MadeLadder
 from rich.console import Console
 
 from onechip.errors import LadderError

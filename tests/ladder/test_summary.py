@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from made_ladder import MadeLadder, request
+from tests.ladder.made_ladder import MadeLadder, request
 
 from onechip.ladder import figures, medals, stats
 from onechip.ladder.figures import Place

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jaxlib
+import jaxlib.version
 from jax.experimental import serialize_executable
 
 import onechip
@@ -63,7 +63,7 @@ def fingerprint(*parts: object) -> str:
     surroundings = (
         onechip.__version__,
         jax.__version__,
-        jaxlib.__version__,
+        jaxlib.version.__version__,
         device.platform,
         device.device_kind,
         device.client.platform_version,
@@ -82,7 +82,8 @@ def fingerprint(*parts: object) -> str:
 def _load(path: Path) -> Executable | None:
     try:
         payload = pickle.loads(path.read_bytes())
-        return serialize_executable.deserialize_and_load(*payload)
+        executable: Executable = serialize_executable.deserialize_and_load(*payload)
+        return executable
     except FileNotFoundError:
         return None
     except Exception as error:

@@ -47,7 +47,9 @@ def shapes(
         return config.sliding_window if layer.kind == "sliding" else capacity_of(context)
 
     return {
-        layer.index: jax.ShapeDtypeStruct((slots, layer.kv_heads, length(layer), layer.head_dim), stored)
+        layer.index: jax.ShapeDtypeStruct(  # type: ignore[no-untyped-call]
+            (slots, layer.kv_heads, length(layer), layer.head_dim), stored
+        )
         for layer in config.own_layers
     }
 

@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 
 from onechip.engine.types import Dtype
-from onechip.kernels.api import GROUP, Int4
+from onechip.kernels.api import GROUP, Int4, Leaf
 from onechip.models import gemma4
 from onechip.models.config import ModelConfig
 from onechip.models.layout import Params, expected_tensors
@@ -73,15 +73,30 @@ def planned_bytes(config: ModelConfig, precision: Precision, dense: frozenset[st
     return int(total)
 
 
+def _expand(leaf: Leaf, dtype: Any) -> Leaf:
+    """A dense weight on the host."""
+    dense = dequantize_int4(leaf.packed, leaf.scale) if isinstance(leaf, Int4) else np.asarray(leaf)
+    return dense.astype(dtype, copy=False)
+
+
+def _of_one_kind(weights: Params, dtype: Any) -> Params:
+    """A layer whose int4 weights are expanded where another weight of the same product is dense."""
+    expanded = dict(weights)
+    for names in gemma4.FUSED.values():
+        present = [name for name in names if name in weights]
+        if not all(isinstance(weights[name], Int4) for name in present):
+            expanded |= {name: _expand(weights[name], dtype) for name in present}
+    return expanded
+
+
 def place(params: Params, precision: Precision) -> Params:
     """Fuse, cast and move every weight to the device; nothing is compiled."""
     dtype = HOST_DTYPES[jnp.dtype(precision.activations).name]
 
-    def on_device(leaf: Any) -> Any:
-        if isinstance(leaf, Int4) and precision.packed:
-            return jax.device_put(leaf)
-        if isinstance(leaf, Int4):
-            leaf = dequantize_int4(leaf.packed, leaf.scale)
-        return jax.device_put(np.asarray(leaf).astype(dtype, copy=False))
+    def on_host(leaf: Leaf) -> Leaf:
+        return leaf if isinstance(leaf, Int4) and precision.packed else _expand(leaf, dtype)
 
-    return jax.tree.map(on_device, gemma4.fuse(params), is_leaf=lambda leaf: isinstance(leaf, Int4))
+    host = jax.tree.map(on_host, params, is_leaf=lambda leaf: isinstance(leaf, Int4))
+    layers = [_of_one_kind(weights, dtype) for weights in host["layers"]]
+    placed: Params = jax.tree.map(jax.device_put, gemma4.fuse(host | {"layers": layers}))
+    return placed

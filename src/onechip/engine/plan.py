@@ -82,7 +82,7 @@ class Plan:
 
 def tree_bytes(tree: Any) -> int:
     """Bytes of all arrays (or shapes) of a pytree."""
-    return sum(leaf.size * jnp.dtype(leaf.dtype).itemsize for leaf in jax.tree.leaves(tree))
+    return sum(int(leaf.size) * jnp.dtype(leaf.dtype).itemsize for leaf in jax.tree.leaves(tree))
 
 
 def cache_bytes(config: ModelConfig, slots: int, context: int, dtype: Any) -> int:
@@ -109,7 +109,7 @@ def scratch_bytes(config: ModelConfig, slots: int, chunk: int, dtype: Any) -> in
         rows * (per_row + 3 * scores)
         + spans
         + logits
-        + 4 * config.hidden * config.vocab * (dtype == jnp.float32)
+        + 4 * config.hidden * config.vocab * int(dtype == jnp.float32)
     )
 
 

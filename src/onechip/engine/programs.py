@@ -23,6 +23,7 @@ from onechip.engine import cache, sampling
 from onechip.engine.cache import Cache, DecodeAttention, PrefillAttention
 from onechip.engine.plan import Plan
 from onechip.engine.sampling import SamplingRows
+from onechip.kernels.api import Leaf
 from onechip.models import gemma4
 from onechip.models.config import ModelConfig
 from onechip.models.layout import Params
@@ -51,11 +52,11 @@ class State:
 class Chunk:
     """A chunk of a prompt: tokens [T] int32 (padded with 0), and scalars, see scheduler.PrefillChunk."""
 
-    tokens: jax.Array
-    slot: jax.Array
-    start: jax.Array
-    valid: jax.Array
-    is_last: jax.Array
+    tokens: Leaf
+    slot: Leaf
+    start: Leaf
+    valid: Leaf
+    is_last: Leaf
 
 
 @dataclass(frozen=True)
@@ -152,16 +153,24 @@ def decode(
     ), out
 
 
+def _shape(dtype: Any, *shape: int) -> Leaf:
+    return jax.ShapeDtypeStruct(shape, dtype)  # type: ignore[no-untyped-call]
+
+
+def _shape_of(leaf: Leaf) -> Leaf:
+    return _shape(leaf.dtype, *leaf.shape)
+
+
 def _prefill_program(config: ModelConfig, plan: Plan, params: Params, state: State, bucket: int) -> Program:
-    number = jax.ShapeDtypeStruct((), jnp.int32)
+    number = _shape(jnp.int32)
     chunk = Chunk(
-        tokens=jax.ShapeDtypeStruct((bucket,), jnp.int32),
+        tokens=_shape(jnp.int32, bucket),
         slot=number,
         start=number,
         valid=number,
-        is_last=jax.ShapeDtypeStruct((), jnp.bool_),
+        is_last=_shape(jnp.bool_),
     )
-    row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), sampling.rows_of())
+    row = jax.tree.map(_shape_of, sampling.rows_of())
 
     def run(params: Params, state: State, chunk: Chunk, row: SamplingRows) -> tuple[State, jax.Array]:
         return prefill(config, plan.activation_dtype, params, state, chunk, row)
@@ -173,13 +182,13 @@ def _decode_program(config: ModelConfig, plan: Plan, params: Params, state: Stat
     def run(params: Params, state: State, active: jax.Array) -> tuple[State, jax.Array]:
         return decode(config, plan.activation_dtype, plan.window, params, state, active)
 
-    active = jax.ShapeDtypeStruct((bucket,), jnp.bool_)
+    active = _shape(jnp.bool_, bucket)
     return Program(f"decode[{bucket}]", run, (params, state, active), donated=1)
 
 
 def listing(config: ModelConfig, plan: Plan, params: Params) -> list[Program]:
     """All programs of an engine; `params` may be arrays or their shapes."""
-    shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), params)
+    shapes = jax.tree.map(_shape_of, params)
     init = Program("init", lambda: _empty_state(config, plan), ())
     state = jax.eval_shape(init.function)
     return [

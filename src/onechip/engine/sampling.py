@@ -15,6 +15,7 @@ import numpy as np
 from jax import lax
 
 from onechip.engine.types import MAX_STOP_IDS, SamplingParams
+from onechip.kernels.api import Leaf
 
 DROPPED = -jnp.inf
 
@@ -32,13 +33,13 @@ class SamplingRows:
         stop_ids: [rows, MAX_STOP_IDS] int32, padded with -1.
     """
 
-    temperature: jax.Array
-    top_k: jax.Array
-    top_p: jax.Array
-    min_p: jax.Array
-    seed: jax.Array
-    free_from: jax.Array
-    stop_ids: jax.Array
+    temperature: Leaf
+    top_k: Leaf
+    top_p: Leaf
+    min_p: Leaf
+    seed: Leaf
+    free_from: Leaf
+    stop_ids: Leaf
 
 
 def rows_of(
@@ -64,7 +65,9 @@ def _ban_early_stops(logits: jax.Array, rows: SamplingRows, positions: jax.Array
     vocabulary = logits.shape[-1]
     early = (positions < rows.free_from)[:, None] & (rows.stop_ids >= 0)
     columns = jnp.where(early, rows.stop_ids, vocabulary)
-    return logits.at[jnp.arange(logits.shape[0])[:, None], columns].set(DROPPED, mode="drop")
+    row = jnp.arange(logits.shape[0])[:, None]
+    allowed: jax.Array = logits.at[row, columns].set(DROPPED, mode="drop")
+    return allowed
 
 
 def _ordered_bits(values: jax.Array) -> jax.Array:
@@ -88,7 +91,9 @@ def _threshold(keys: jax.Array, weights: jax.Array, target: jax.Array) -> jax.Ar
         reached = jnp.sum(jnp.where(keys >= raised[:, None], weights, 0.0), axis=-1) >= target
         return jnp.where(reached, raised, t)
 
-    return lax.fori_loop(0, 32, narrow, jnp.zeros(keys.shape[0], jnp.uint32))
+    lowest = jnp.zeros(keys.shape[0], jnp.uint32)
+    threshold: jax.Array = lax.fori_loop(0, 32, narrow, lowest)
+    return threshold
 
 
 def filtered(logits: jax.Array, rows: SamplingRows) -> jax.Array:
@@ -148,4 +153,5 @@ def choose(logits: jax.Array, rows: SamplingRows, positions: jax.Array, active: 
         drawn = _argmax(filtered(logits, rows) + noise)
         return jnp.where(rows.temperature > 0, drawn, greedy)
 
-    return lax.cond(jnp.any(active & (rows.temperature > 0)), draw, lambda: greedy)
+    chosen: jax.Array = lax.cond(jnp.any(active & (rows.temperature > 0)), draw, lambda: greedy)
+    return chosen

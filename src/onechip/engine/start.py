@@ -33,7 +33,7 @@ class CompileCounter:
         self._at_ready = 0
         jax.monitoring.register_event_duration_secs_listener(self._hear)
 
-    def _hear(self, event: str, _seconds: float, **_: Any) -> None:
+    def _hear(self, event: str, duration_secs: float, **_: Any) -> None:
         self.total += event == COMPILE_EVENT
 
     def ready(self) -> None:

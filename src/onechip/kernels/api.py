@@ -7,8 +7,12 @@ against.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import jax
+
+Leaf = Any
+"""An array of a pytree: jax.Array on the device, NumPy on the host, ShapeDtypeStruct while a program is made."""
 
 GROUP = 32
 """Inputs that share one scale in an int4 weight."""
@@ -28,12 +32,13 @@ class Int4:
         scale: [out, in/32] bfloat16 or float16; weight = q * scale.
     """
 
-    packed: jax.Array
-    scale: jax.Array
+    packed: Leaf
+    scale: Leaf
 
     @property
     def shape(self) -> tuple[int, int]:
-        return self.packed.shape[0], self.packed.shape[1] * 8
+        out, words = self.packed.shape
+        return out, words * 8
 
 
 Weight = jax.Array | Int4

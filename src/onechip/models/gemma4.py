@@ -7,14 +7,14 @@ modeling_gemma4.py; ../spec "gemma4" section B lists it.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from onechip.kernels import xla
-from onechip.kernels.api import Int4, Weight
+from onechip.kernels.api import Leaf
 from onechip.models.config import LayerSpec, ModelConfig
 from onechip.models.layout import Params
 
@@ -26,39 +26,32 @@ class Attend(Protocol):
         """q [..., heads, D]; k, v [..., kv, D] or None on layers that share -> [..., heads, D]."""
 
 
-def _concatenate(weights: list[Weight]) -> Weight:
-    """Stack linear weights along their outputs, so that one product does the work of several."""
-    if any(isinstance(weight, Int4) for weight in weights):
-        quantized = [weight for weight in weights if isinstance(weight, Int4)]
-        if len(quantized) != len(weights):
-            raise TypeError("int4 and dense weights of one product cannot be mixed")
-        return Int4(
-            _stack([weight.packed for weight in quantized]), _stack([weight.scale for weight in quantized])
-        )
-    return _stack(weights)
+FUSED = {"qkv": ("q", "k", "v"), "gate_up": ("gate", "up")}
+"""Products that share their input, and so are computed as one."""
 
 
-def _stack(arrays: list[Any]) -> Any:
+def _stack(arrays: list[Leaf]) -> Leaf:
     """Concatenate on the host what is on the host: loading weights must not compile anything."""
     host = all(isinstance(array, np.ndarray) for array in arrays)
     return np.concatenate(arrays) if host else jnp.concatenate(arrays)
 
 
+def _fuse_layer(weights: Params) -> Params:
+    parts = {name for names in FUSED.values() for name in names}
+    fused = {name: leaf for name, leaf in weights.items() if name not in parts}
+    for name, names in FUSED.items():
+        # Int4 weights are pytrees too: their packed words and their scales are stacked leaf by leaf.
+        present = [weights[part] for part in names if part in weights]
+        fused[name] = jax.tree.map(lambda *leaves: _stack(list(leaves)), *present)
+    return fused
+
+
 def fuse(params: Params) -> Params:
     """Join each layer's q, k, v into "qkv" and gate, up into "gate_up": fewer, larger products.
 
-    All functions below but `forward` take weights of this form.
+    All functions below but `forward` take weights of this form. Weights of one product must be of one kind.
     """
-
-    def layer(weights: Params) -> Params:
-        parts = [name for name in ("q", "k", "v") if name in weights]
-        rest = {name: leaf for name, leaf in weights.items() if name not in (*parts, "gate", "up")}
-        return rest | {
-            "qkv": _concatenate([weights[name] for name in parts]),
-            "gate_up": _concatenate([weights["gate"], weights["up"]]),
-        }
-
-    return params | {"layers": [layer(weights) for weights in params["layers"]]}
+    return params | {"layers": [_fuse_layer(weights) for weights in params["layers"]]}
 
 
 def rms_norm(x: jax.Array, weight: jax.Array | None, eps: float) -> jax.Array:
@@ -156,7 +149,8 @@ def _layer(
     if config.ple_dim:
         out = gelu(xla.matmul(hidden, weights["ple_gate"])) * ple
         hidden = hidden + rms_norm(xla.matmul(out, weights["ple_out"]), weights["ple_post_norm"], eps)
-    return hidden * weights["scalar"].astype(hidden.dtype)
+    scalar: jax.Array = weights["scalar"].astype(hidden.dtype)
+    return hidden * scalar
 
 
 def run_layers(
