@@ -19,7 +19,6 @@ from onechip.engine.start import LoadedEngine
 from onechip.engine.types import MAX_STOP_IDS, EngineConfig, Request, SamplingParams
 from onechip.errors import EngineError, QueueFullError, RequestError
 from onechip.models.tokenizer import Tokenizer
-
 from tests.engine.conftest import ACORN, Client
 
 _names = itertools.count()

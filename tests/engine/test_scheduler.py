@@ -142,8 +142,7 @@ class World:
 
 @st.composite
 def arrivals(draw: st.DrawFn) -> list[tuple[int, Request, int, int | None]]:
-    """(turn at which it comes, request, output token that is a stop, turns until it is cancelled) a request.
-    """
+    """Rows of (turn at which it comes, request, output token that is a stop, turns until it is cancelled)."""
     rows = []
     for index in range(draw(st.integers(1, 20))):
         entry = request(f"r{index}", draw(st.integers(1, 60)), draw(st.integers(1, 20)))

@@ -29,14 +29,6 @@ KEPT_FINGERPRINTS = 8
 Executable = Callable[..., Any]
 
 
-def default_cache_dir() -> Path:
-    """$ONECHIP_CACHE_DIR, else onechip/ under $XDG_CACHE_HOME or ~/.cache."""
-    own = os.environ.get("ONECHIP_CACHE_DIR")
-    if own:
-        return Path(own)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "onechip"
-
-
 def _sources() -> Iterator[bytes]:
     """The source of every module whose change may change a program."""
     root = Path(onechip.__file__).parent
@@ -118,8 +110,9 @@ def load_or_compile(program: Program, folder: Path | None) -> Executable:
     return compiled
 
 
-def prune(cache_dir: Path) -> None:
-    """Delete the folders of executables that have gone unused longest, but for the newest few."""
-    folders = [folder for folder in cache_dir.glob("*") if folder.is_dir()]
-    for folder in sorted(folders, key=lambda f: f.stat().st_mtime, reverse=True)[KEPT_FINGERPRINTS:]:
-        shutil.rmtree(folder, ignore_errors=True)
+def prune(folder: Path) -> None:
+    """Note that `folder` was used just now, and delete those beside it that have gone unused longest."""
+    os.utime(folder)
+    folders = [path for path in folder.parent.iterdir() if path.is_dir()]
+    for path in sorted(folders, key=lambda path: path.stat().st_mtime, reverse=True)[KEPT_FINGERPRINTS:]:
+        shutil.rmtree(path, ignore_errors=True)

@@ -141,8 +141,8 @@ def _load_programs(
     for count, program in enumerate(listing):
         progress(f"preparing {program.name}", 0.45 + 0.5 * count / len(listing))
         executables[program.name] = aot.load_or_compile(program, folder)
-    if folder is not None:
-        aot.prune(folder.parent)
+    if folder is not None and folder.is_dir():
+        aot.prune(folder)
     return executables
 
 

@@ -1,0 +1,129 @@
+"""The memory plan: against what is really allocated and compiled, and what it refuses."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import jax.numpy as jnp
+import pytest
+
+from onechip.convert.shapes import SHAPES
+from onechip.engine import placement
+from onechip.engine.chip import Chip
+from onechip.engine.core import Engine
+from onechip.engine.plan import Plan, make_plan, tree_bytes
+from onechip.engine.types import EngineConfig
+from onechip.errors import CapacityError, UsageError
+from onechip.models.config import ModelConfig, parse_config, read_config
+from onechip.models.weights import load_weights
+
+GIB = 2**30
+GOLDEN = Path(__file__).parents[1] / "golden"
+H200 = Chip("gpu", "NVIDIA H200", 139 * GIB, 4800 * 10**9)
+V5E = Chip("tpu", "TPU v5 lite", int(15.75 * GIB), 819 * 10**9)
+
+
+@pytest.fixture(scope="module")
+def e2b() -> ModelConfig:
+    return parse_config(SHAPES["e2b"])
+
+
+def planned(config: ModelConfig, chip: Chip, *, int4: bool = False, **wishes: int) -> Plan:
+    precision = placement.choose_precision("w4a16" if int4 else "bf16", False, chip.platform)
+    weights = placement.planned_bytes(config, precision, frozenset())
+    return make_plan(config, EngineConfig(Path("x"), **wishes), chip, weights, jnp.bfloat16)
+
+
+def test_bytes_of_e2b_are_the_published_ones(e2b: ModelConfig) -> None:
+    """spec gemma4.md C: 9.26 GB in bf16; 6,144 bytes a token and 6.29 MB of rings a request."""
+    plan = planned(e2b, H200, context=4096, max_requests=64)
+    assert plan.weight_bytes == pytest.approx(9.26e9, rel=0.001)
+    assert plan.cache_bytes == 64 * (4096 * 6144 + 12 * 512 * 1024)
+
+
+def test_int4_weights_stay_packed_off_the_cpu(e2b: ModelConfig) -> None:
+    dense, packed = planned(e2b, V5E), planned(e2b, V5E, int4=True)
+    linears = 1_876_800_000
+    assert dense.weight_bytes - packed.weight_bytes == pytest.approx(linears * (2 - 0.5625), rel=0.01)
+
+
+def test_without_wishes_it_takes_what_fits(e2b: ModelConfig) -> None:
+    assert (planned(e2b, H200).slots, planned(e2b, H200).context) == (64, 4096)
+    small = planned(e2b, replace(H200, free_bytes=int(10.5 * GIB)))
+    assert small.fits
+    assert (small.slots, small.context) == (32, 4096)
+
+
+@pytest.mark.parametrize(
+    ("free", "wishes"),
+    [
+        (16, {"context": 131072, "max_requests": 64}),
+        (12, {"context": 32768, "max_requests": 16}),
+        (10, {"context": 4096, "max_requests": 64}),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_a_mend_that_fits(
+    e2b: ModelConfig, free: int, wishes: dict[str, int]
+) -> None:
+    chip = replace(V5E, free_bytes=free * GIB)
+    with pytest.raises(CapacityError) as refused:
+        planned(e2b, chip, **wishes)
+    message = refused.value.message
+    assert f"{wishes['max_requests']} requests of {wishes['context']} tokens do not fit" in message
+    for flag, field in (("--max-requests", "max_requests"), ("--context", "context")):
+        for value in re.findall(rf"What fits:.*{flag} (\d+)", message):
+            assert planned(e2b, chip, **(wishes | {field: int(value)})).fits
+    assert "What fits" in message
+
+
+def test_a_model_too_large_for_the_chip(e2b: ModelConfig) -> None:
+    with pytest.raises(CapacityError, match="take a smaller model or --dtype w4a16"):
+        planned(e2b, replace(V5E, free_bytes=4 * GIB))
+
+
+@pytest.mark.parametrize(
+    ("wishes", "says"),
+    [
+        ({"context": 200_000}, "131072"),
+        ({"context": 1}, "context"),
+        ({"max_requests": 65}, "64"),
+        ({"max_requests": 0}, "1 to"),
+    ],
+)
+def test_wishes_that_nobody_can_have(e2b: ModelConfig, wishes: dict[str, int], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        planned(e2b, H200, **wishes)
+
+
+@pytest.mark.parametrize("wish", [1, 3, 5, 9, 33])
+def test_a_wish_for_few_requests_is_covered_by_a_bucket(e2b: ModelConfig, wish: int) -> None:
+    plan = planned(e2b, H200, max_requests=wish)
+    assert plan.slots == plan.row_buckets[-1] == max(wish, 2)
+    assert list(plan.row_buckets) == sorted(set(plan.row_buckets))
+
+
+def test_the_window_follows_the_time_of_a_step(e2b: ModelConfig) -> None:
+    slow = Chip("cpu", "cpu", 64 * GIB, 15 * 10**9)
+    assert planned(e2b, H200).window == 8
+    assert planned(e2b, slow).window == 1
+
+
+def test_acorn_needs_what_was_planned(acorn_engine: Engine) -> None:
+    """Weights and caches to the byte; temporaries of every program within the estimate."""
+    loaded = acorn_engine._loaded
+    plan = loaded.plan
+    assert tree_bytes(loaded.params) == plan.weight_bytes
+    assert tree_bytes(loaded.state.cache) == plan.cache_bytes
+    for executable in (*loaded.prefill.values(), *loaded.decode.values()):
+        assert executable.memory_analysis().temp_size_in_bytes <= plan.scratch_bytes
+
+
+@pytest.mark.parametrize("case", ["e2b", "e4b", "12b", "31b"])
+@pytest.mark.parametrize("dtype", ["bf16", "f32"])
+def test_planned_weights_are_the_placed_ones(case: str, dtype: str) -> None:
+    config = read_config(GOLDEN / case)
+    precision = placement.choose_precision(dtype, False, "cpu")  # type: ignore[arg-type]
+    placed = placement.place(load_weights(GOLDEN / case, config), precision)
+    assert tree_bytes(placed) == placement.planned_bytes(config, precision, frozenset())
