@@ -1,1 +1,1 @@
-"""Many requests on one chip: plan memory, compile, schedule, run. `core.Engine` is what the server talks to."""
+"""Many requests on one chip: plan memory, compile, schedule, run. The server talks to `core.Engine`."""

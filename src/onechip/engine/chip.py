@@ -63,7 +63,7 @@ def _free_bytes(device: jax.Device) -> int:
 
 
 def _cgroup_free_bytes() -> int:
-    """What a container's limit leaves, so that a plan is not made for memory that the kernel will not give."""
+    """What a container's limit leaves: the kernel gives no more, whatever the machine has."""
     root = Path("/sys/fs/cgroup")
     try:
         limit = (root / "memory.max").read_text().strip()

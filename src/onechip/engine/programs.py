@@ -61,7 +61,7 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Program:
-    """A function to compile for arguments of these shapes; argument `donated` gives its memory to the result."""
+    """A function to compile for these shapes; the result takes over the memory of argument `donated`."""
 
     name: str
     function: Callable[..., Any]
@@ -84,7 +84,7 @@ def _empty_state(config: ModelConfig, plan: Plan) -> State:
 def prefill(
     config: ModelConfig, dtype: jnp.dtype, params: Params, state: State, chunk: Chunk, row: SamplingRows
 ) -> tuple[State, jax.Array]:
-    """Run one chunk; if it is the prompt's last, choose the first token too -> (state, token scalar int32)."""
+    """Run one chunk, and choose the first token if it is the last -> (state, token, a scalar int32)."""
     positions = chunk.start + jnp.arange(chunk.tokens.shape[0])
     hidden, ple = gemma4.embed(config, params, chunk.tokens, dtype)
     attend = PrefillAttention(config, state.cache, chunk.slot, chunk.start, chunk.valid)

@@ -110,7 +110,7 @@ class PrefillChunk:
 
 @dataclass(frozen=True, slots=True)
 class DecodeWindow:
-    """`steps` tokens for each of `rows`: (slot, request id) pairs; the program runs the first `bucket` slots."""
+    """`steps` tokens for each (slot, request id) of `rows`; the program runs the first `bucket` slots."""
 
     rows: tuple[tuple[int, str], ...]
     bucket: int
