@@ -27,13 +27,13 @@ class Behaviour:
     Attributes:
         ttft_s, gap_s: scripted waits before the first content event and between content events.
         per_event: tokens in one event.
-        usage: "final" (own chunk), "choices" (in the last event with a choice), "each" (in every event), "zero", "none".
+        usage: "final" (own chunk), "choices" (with the last choice), "each" (in every event), "zero", "none".
         newline: of the event stream.
         noise: comments and pings between events.
         split_bytes: write every event in two halves, cut in the middle of its bytes.
         raw_split: send the two halves of a four-byte character in two events.
-        fault: "error" (error event after 200), "stall", "early" (ends without finish), "reset", "refuse" (HTTP 500),
-            or None; only for requests whose number is in `faulty`, or all if that is empty.
+        fault: "error" (error event after 200), "stall", "early" (ends without finish), "reset", "refuse"
+            (HTTP 500) or None; only for requests whose number is in `faulty`, or all if that is empty.
         short: tokens fewer than asked for.
         prefix_cache: report a hit for a prompt whose first 16 tokens were seen before.
         context: max_model_len.
@@ -169,7 +169,7 @@ class MockEngine:
         if faulty == "refuse":
             _plain(writer, 500, {"error": {"message": "the engine is unwell"}})
             return
-        head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
+        head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
         writer.write(head.encode())
         async for event in self.events(body, chat, prompt, faulty):
             await self.write(writer, event)
@@ -293,7 +293,7 @@ def _headers(head: str) -> Iterator[tuple[str, str]]:
 def _plain(writer: asyncio.StreamWriter, status: int, payload: Any) -> None:
     body = json.dumps(payload).encode()
     writer.write(
-        f"HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n".encode()
+        b"HTTP/1.1 %d X\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % (status, len(body))
     )
     writer.write(body)
 

@@ -27,9 +27,13 @@ class Journal:
         self.torn: str | None = None
         self._records: dict[str, CellRecord] = {}
         self._file = self.path.open("ab")
-        self._lock()
-        self._read()
-        _sync_folder(folder)
+        try:
+            self._lock()
+            self._read()
+            _sync_folder(folder)
+        except BaseException:
+            self._file.close()
+            raise
 
     def _lock(self) -> None:
         """The lock goes with the process, however it ends."""

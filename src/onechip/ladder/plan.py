@@ -83,7 +83,7 @@ QUICK: dict[str, Any] = {
     "least_requests": 4,
     "one_tokens": 128,
 }
-"""What --quick changes where the command line does not. Repeats stay: fewer could claim nothing."""
+"""What --quick changes where the command line does not. Repeats stay, or nothing could be claimed."""
 
 
 def cuts(plan: Plan) -> list[str]:
@@ -93,13 +93,13 @@ def cuts(plan: Plan) -> list[str]:
         levels = ", ".join(map(str, plan.levels))
         shapes = " and ".join(f"{i}/{o}" for i, o in plan.shapes)
         notes += [
-            f"--quick: the sweep ran levels {levels} and shapes {shapes} with {plan.waves} waves of requests; a"
-            " whole ladder runs levels 1 to 64 and shapes 512/128 and 128/512 with three.",
+            f"--quick: the sweep ran levels {levels} and shapes {shapes} with {plan.waves} waves of requests;"
+            " a whole ladder runs levels 1 to 64 and shapes 512/128 and 128/512 with three.",
             f"--quick: job `one` wrote {plan.one_tokens} tokens a prompt instead of 256.",
         ]
     if plan.repeats < REPEATS:
         notes.append(
-            f"{plan.repeats} repeats a cell: with fewer than {REPEATS} no difference can be claimed."
+            f"{plan.repeats} repeats a cell: with fewer than {REPEATS} nothing can be claimed."
         )
     if plan.acc_limit is not None:
         notes.append(f"Job `acc` asked only the first {plan.acc_limit} questions of each set.")

@@ -18,7 +18,7 @@ import msgspec
 
 from onechip.errors import EngineError, LadderError
 from onechip.ladder import manifest as manifests
-from onechip.ladder import probe
+from onechip.ladder import probe, prompts
 from onechip.ladder.checkpoint import TokenCounter
 from onechip.ladder.engines import ENGINES
 from onechip.ladder.engines.process import EngineProcess, free_port
@@ -33,8 +33,10 @@ from onechip.ladder.target import Target
 
 MOST_DEATHS = 3
 """After so many deaths an arm's remaining cells are recorded as invalid."""
+DEATH_S = 1.0
+"""How long to wait for an engine to be seen dead after a request failed."""
 SMALLEST_SIDE = 8
-"""Tokens in or out; a sweep of shorter ones would say nothing."""
+"""Tokens in or out; shapes are not halved below it."""
 
 
 class Ladder:
@@ -148,9 +150,9 @@ class ArmRun:
         try:
             target, measured = self._start()
         except EngineError as error:
-            self._journal(start.record(cell, {}, [f"It did not come up: {error}"]), 0, 0)
+            self._journal(start.record(cell, {}, [f"It did not come up: {error}"]), 1, 1)
             raise
-        self._journal(start.record(cell, measured, []), 0, 0)
+        self._journal(start.record(cell, measured, []), 1, 1)
         return target
 
     def _start(self) -> tuple[Target, dict[str, float]]:
@@ -189,21 +191,25 @@ class ArmRun:
         manifest = self.ladder.manifest
         features = probe.probe(target, self.arm.model)
         self.entry.probe = msgspec.to_builtins(features)
-        recipe = None
-        if "sweep" in manifest.plan.jobs:
-            try:
-                recipe = probe.find_recipe(target, features, self.ladder.counter)
-                self.entry.probe["prompts"] = recipe.way
-                manifest.prompts[f"sweep as {recipe.way}"] = recipe.sha256
-            except LadderError as error:
-                self._note(error.message)
-        if not manifest.shapes:
-            manifest.shapes, notes = fit_shapes(manifest.plan.shapes, features.context)
-            manifest.notes += notes
+        recipe = self._recipe(target, features) if "sweep" in manifest.plan.jobs else None
         self.ladder.save()
-        shapes = tuple(manifest.shapes)
-        tick = self.ladder.screen.tick
+        shapes, tick = tuple(manifest.shapes), self.ladder.screen.tick
         return Session(manifest.plan, self.arm, target, features, recipe, shapes, self.ladder.counter, tick)
+
+    def _recipe(self, target: Target, features: probe.Features) -> prompts.Recipe | None:
+        """How to make the sweep's prompts, and its shapes if no arm has decided them; None: no sweep."""
+        manifest = self.ladder.manifest
+        try:
+            recipe = probe.find_recipe(target, features, self.ladder.counter)
+            if not manifest.shapes:
+                manifest.shapes, notes = fit_shapes(manifest.plan.shapes, features.context)
+                manifest.notes += notes
+        except LadderError as error:
+            self._note(error.message)
+            return None
+        self.entry.probe["prompts"] = recipe.way
+        manifest.prompts[f"sweep as {recipe.way}"] = recipe.sha256
+        return recipe
 
     def _job(self, name: JobName) -> None:
         """Measures one job's missing cells."""
@@ -231,7 +237,8 @@ class ArmRun:
             self._warmed.add(task.warm_up[0])
             warm(task, self.session)
         record = run(task, self.session)
-        if self.process is not None and not self.process.alive:
+        failed = any(request.error for request in record.requests)
+        if self.process is not None and self.process.died(DEATH_S if failed else 0.0):
             record.invalid.append(f"The engine {self.process.obituary()}.")
         return record
 
@@ -269,7 +276,7 @@ def fit_shapes(
     """The sweep's shapes as run, halved until they fit into the context, and a note for each that was.
 
     Raises:
-        EngineError: the context is too short for any sweep.
+        LadderError: the context is too short for any sweep.
     """
     fitted: list[tuple[int, int]] = []
     notes: list[str] = []
@@ -277,10 +284,11 @@ def fit_shapes(
         as_run = (tokens_in, tokens_out)
         while context is not None and sum(as_run) > context:
             as_run = (as_run[0] // 2, as_run[1] // 2)
-        if min(as_run) < SMALLEST_SIDE:
-            raise EngineError(
-                f"its context of {context} tokens is too short for a sweep of shape {tokens_in}/{tokens_out}."
-            )
+            if min(as_run) < SMALLEST_SIDE:
+                raise LadderError(
+                    f"The sweep was left out: a context of {context} tokens is too short for shape"
+                    f" {tokens_in}/{tokens_out}."
+                )
         if as_run != (tokens_in, tokens_out):
             notes.append(
                 f"The sweep's shape {tokens_in}/{tokens_out} was run as {as_run[0]}/{as_run[1]}, because the"

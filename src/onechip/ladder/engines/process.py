@@ -1,8 +1,7 @@
-"""One engine process: a Launch in, a server that is ready out, with the seconds that it took; stopped without
-remains.
+"""One engine process: a Launch in, a server that is ready out, with the seconds that it took.
 
-The process has a group of its own. A leash, a shell that only waits for the ladder to die, kills the group if
-the ladder itself is killed, so that no engine is left behind to disturb what runs next.
+The process has a group of its own, and a leash: however the ladder ends, even by kill -9, no engine is left
+behind to disturb what runs next.
 """
 
 from __future__ import annotations
@@ -28,7 +27,10 @@ POLL_S = 0.02
 STOP_S = 20.0
 MEMORY_S = 10.0
 MEMORY_SLACK_BYTES = 512 << 20
-LEASH = "cat >/dev/null; kill -KILL -- -$0"
+GATE = 'read go && exec "$@"'
+"""A shell that becomes the engine once it is told to; if the ladder dies before that, it never does."""
+LEASH = "cat >/dev/null; kill -KILL -$0"
+"""A shell that kills the engine's group once the ladder, which holds the other end of its input, is gone."""
 
 
 class EngineProcess:
@@ -44,26 +46,25 @@ class EngineProcess:
         self._leash: subprocess.Popen[bytes] | None = None
 
     def spawn(self) -> None:
-        """Starts the process; raises EngineError if there is no such program."""
+        """Starts the process, on its leash before it does anything."""
         self._available_before = psutil.virtual_memory().available
-        environment = os.environ | self.launch.environment
         with self.log.open("ab") as log:
             log.write(f"--- {' '.join(self.launch.command)}\n".encode())
             log.flush()
-            self._spawned_s = time.perf_counter()
-            try:
-                self._process = subprocess.Popen(
-                    self.launch.command,
-                    env=environment,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    start_new_session=True,
-                )
-            except OSError as error:
-                raise EngineError(f"{self.launch.command[0]} cannot be run: {error.strerror}.") from None
+            self._process = subprocess.Popen(
+                ["sh", "-c", GATE, "sh", *self.launch.command],
+                env=os.environ | self.launch.environment,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
         leash = ["sh", "-c", LEASH, str(self._process.pid)]
         self._leash = subprocess.Popen(leash, stdin=subprocess.PIPE, start_new_session=True)
+        self._spawned_s = time.perf_counter()
+        assert self._process.stdin is not None
+        self._process.stdin.write(b"go\n")
+        self._process.stdin.close()
 
     def wait_ready(self, first_token: Callable[[], bool], limit_s: float) -> dict[str, float]:
         """Waits for the port, for health, for the first real token.
@@ -110,6 +111,13 @@ class EngineProcess:
     @property
     def alive(self) -> bool:
         return self._process is not None and self._process.poll() is None
+
+    def died(self, grace_s: float) -> bool:
+        """Whether it is dead, or is so within `grace_s`: its connections break a moment before it is gone."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            if self._process is not None:
+                self._process.wait(grace_s)
+        return not self.alive
 
     def obituary(self) -> str:
         """How the process ended and the last lines that it wrote."""

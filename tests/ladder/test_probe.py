@@ -1,0 +1,80 @@
+"""What an engine can do is found by asking it."""
+
+from __future__ import annotations
+
+import pytest
+
+from onechip.errors import EngineError, LadderError
+from onechip.ladder import prompts
+from onechip.ladder.engines.process import free_port
+from onechip.ladder.probe import find_recipe, probe
+from onechip.ladder.target import Target
+from tests.ladder.mock_engine import Behaviour, running
+
+ALL = ("ignore_eos", "continuous_usage_stats", "chat_template_kwargs", "tools", "ids", "tokenize")
+
+
+def test_an_engine_that_can_do_everything() -> None:
+    with running(Behaviour(usage="each", per_event=3, context=777)) as engine:
+        target = Target("127.0.0.1", engine.port)
+        features = probe(target, "acorn")
+        assert features.model == "mock"
+        assert features.context == 777
+        assert all(
+            getattr(features, name) for name in ("usage", "counts", "token_ids", "ignore_eos", "tokenize")
+        )
+        assert features.thinking_off
+        assert features.tools
+        assert features.fields(9, fixed=True) == {
+            "model": "mock",
+            "max_tokens": 9,
+            "temperature": 0,
+            "stream": True,
+            "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+            "ignore_eos": True,
+        }
+        recipe = find_recipe(target, features, None)
+        assert (recipe.way, recipe.overhead) == ("ids", 1)
+
+
+@pytest.mark.parametrize("missing", ALL)
+def test_each_thing_that_an_engine_may_lack(missing: str) -> None:
+    names = {"continuous_usage_stats": "counts", "chat_template_kwargs": "thinking_off", "ids": "token_ids"}
+    features = tuple(name for name in ALL if name != missing)
+    with running(Behaviour(usage="each", per_event=3, features=features)) as engine:
+        found = probe(Target("127.0.0.1", engine.port), "mock")
+    assert {name for name in ALL if not getattr(found, names.get(name, name))} == {missing}
+
+
+def test_ignore_eos_that_is_taken_but_not_obeyed() -> None:
+    with running(Behaviour(answer="only four words here")) as engine:
+        assert not probe(Target("127.0.0.1", engine.port), "mock").ignore_eos
+
+
+def test_prompts_by_usage_where_there_is_no_tokenizer() -> None:
+    with running(Behaviour(features=("ignore_eos",))) as engine:
+        target = Target("127.0.0.1", engine.port)
+        recipe = find_recipe(target, probe(target, "mock"), None)
+        assert (recipe.way, recipe.overhead) == ("text", 1)
+        assert len(prompts.make(recipe, 50, "a").fields["prompt"].split()) == 50
+
+
+def test_no_way_to_know_a_prompt_s_length() -> None:
+    with running(Behaviour(usage="none", features=("ignore_eos",))) as engine:
+        target = Target("127.0.0.1", engine.port)
+        features = probe(target, "mock")
+        with pytest.raises(LadderError, match="reports no usage and takes no token ids"):
+            find_recipe(target, features, None)
+
+
+def test_nobody_there() -> None:
+    with pytest.raises(EngineError, match="lists no model"):
+        probe(Target("127.0.0.1", free_port()), "mock")
+
+
+def test_an_engine_that_refuses_all() -> None:
+    with (
+        running(Behaviour(fault="refuse")) as engine,
+        pytest.raises(EngineError, match="the engine is unwell"),
+    ):
+        probe(Target("127.0.0.1", engine.port), "mock")

@@ -1,0 +1,327 @@
+"""Whole ladders with scripted engines: the order of things, deaths, refusals, kill -9 and resume."""
+
+from __future__ import annotations
+
+import json
+import random
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from onechip.errors import LadderError
+from onechip.ladder import folder as folders
+from onechip.ladder import manifest as manifests
+from onechip.ladder.journal import NAME, read_records
+from onechip.ladder.manifest import Manifest
+from onechip.ladder.plan import Plan
+from onechip.ladder.records import Arm, CellRecord
+from onechip.ladder.run import fit_shapes
+from tests.ladder.mock_engine import Behaviour, running
+
+SMALL = ["--levels", "1,2", "--shapes", "24/6", "--repeats", "2", "--acc-limit", "30", "--quick"]
+ROOT = Path(__file__).parents[2]
+
+
+def command(*words: str) -> list[str]:
+    return [sys.executable, "-m", "tests.ladder.mock_ladder", "ladder", *words]
+
+
+def arm(name: str, **behaviour: Any) -> list[str]:
+    return ["--arm", f"{name} = mock {shlex.quote(json.dumps(behaviour))}"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint folder for engines that read none."""
+    folder = tmp_path_factory.mktemp("model")
+    (folder / "config.json").write_text("{}")
+    return folder
+
+
+def ladder(out: Path, model: Path, *words: str) -> tuple[str, list[CellRecord], Manifest]:
+    """Runs one to its end; what it said, its records and its manifest."""
+    done = subprocess.run(
+        command(str(model), "--out", str(out), *SMALL, *words),
+        capture_output=True,
+        cwd=ROOT,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout, read_records(out), manifests.load(out)
+
+
+@pytest.fixture(scope="module")
+def whole(
+    model: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, list[CellRecord], Manifest, Path]:
+    """Two arms, all jobs."""
+    out = tmp_path_factory.mktemp("ladder") / "out"
+    log = out.parent / "asked"
+    words = arm("fast", usage="each", log=str(log)) + arm("slow", gap_s=0.001)
+    return *ladder(out, model, *words), out
+
+
+def test_every_cell_of_the_plan_is_in_the_journal(
+    whole: tuple[str, list[CellRecord], Manifest, Path],
+) -> None:
+    _, records, _, _ = whole
+    places = Counter(
+        (record.cell.arm, record.cell.job, record.cell.variant, record.cell.level) for record in records
+    )
+    for name in ("fast", "slow"):
+        assert {place[1:]: count for place, count in places.items() if place[0] == name} == {
+            ("start", "cold", 1): 1,
+            ("start", "warm", 1): 1,
+            ("one", "alone", 1): 2,
+            ("one", "four", 4): 2,
+            ("sweep", "24/6", 1): 2,
+            ("sweep", "24/6", 2): 2,
+            ("acc", "acorn-problems", 1): 2,
+            ("acc", "acorn-calls", 1): 2,
+        }
+    assert len({record.cell.id for record in records}) == len(records)
+
+
+def test_arms_run_one_after_the_other_and_jobs_in_order(
+    whole: tuple[str, list[CellRecord], Manifest, Path],
+) -> None:
+    order = [(record.cell.arm, record.cell.job) for record in whole[1]]
+    jobs = ["start", "one", "sweep", "acc"]
+    assert list(dict.fromkeys(order)) == [(name, job) for name in ("fast", "slow") for job in jobs]
+
+
+def test_requests_have_the_lengths_asked_for(whole: tuple[str, list[CellRecord], Manifest, Path]) -> None:
+    sweeps = [record for record in whole[1] if record.cell.job == "sweep"]
+    for record in sweeps:
+        assert len(record.requests) == max(4, 2 * record.cell.level)
+        for request in record.requests:
+            assert (request.prompt_tokens, request.output_tokens, request.error) == (24, 6, None)
+    of_arm = {
+        name: [[r.prompt_sha256 for r in record.requests] for record in sweeps if record.cell.arm == name]
+        for name in ("fast", "slow")
+    }
+    assert of_arm["fast"] == of_arm["slow"]
+    every = [sha for cell in of_arm["fast"] for sha in cell]
+    assert len(set(every)) == len(every)
+
+
+def test_starts_are_timed(whole: tuple[str, list[CellRecord], Manifest, Path]) -> None:
+    for record in whole[1]:
+        if record.cell.job == "start":
+            measured = record.measured
+            stretches = ("spawn_to_port_s", "port_to_healthy_s", "healthy_to_token_s")
+            assert measured["total_s"] == pytest.approx(sum(measured[name] for name in stretches))
+            assert measured["total_s"] > 0.05
+            assert measured["resident_bytes"] > 1 << 20
+
+
+def test_the_manifest_says_what_ran(whole: tuple[str, list[CellRecord], Manifest, Path]) -> None:
+    manifest = whole[2]
+    assert manifest.finished_at is not None
+    assert [entry.finished for entry in manifest.arms] == [True, True]
+    assert manifest.arms[0].command[1].endswith("mock_engine.py")
+    assert manifest.arms[0].probe["counts"]
+    assert not manifest.arms[1].probe["counts"]
+    assert manifest.shapes == [(24, 6)]
+    assert {name: len(sha) for name, sha in manifest.prompts.items()} == {"one": 64, "sweep as ids": 64}
+    assert manifest.data["acorn-problems"]["questions"] == 30
+    assert manifest.machine["cores"]
+
+
+def test_reports_are_written_and_a_winner_table_is_printed(
+    whole: tuple[str, list[CellRecord], Manifest, Path],
+) -> None:
+    said, _, _, out = whole
+    assert all((out / name).stat().st_size > 500 for name in ("summary.json", "report.md", "report.html"))
+    assert "fast" in said
+    assert "slow" in said
+
+
+def test_no_engine_is_left_behind(whole: tuple[str, list[CellRecord], Manifest, Path]) -> None:
+    assert not engines_of(whole[3])
+
+
+def engines_of(out: Path) -> list[int]:
+    """Mock engines whose log file lies beside this folder."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        line = " ".join(process.info["cmdline"] or [])
+        if "mock_engine.py" in line and str(out.parent) in line:
+            found.append(process.pid)
+    return found
+
+
+def test_killed_at_random_and_resumed_equals_uninterrupted(
+    whole: tuple[str, list[CellRecord], Manifest, Path], model: Path, tmp_path: Path
+) -> None:
+    out, log = tmp_path / "out", tmp_path / "asked"
+    words = arm("fast", usage="each", log=str(log), gap_s=0.002)
+    rng = random.Random(7)
+    start = command(str(model), "--out", str(out), *SMALL, *words)
+    kills = 0
+    while True:
+        journaled = {
+            r.prompt_sha256 for record in journal(out) if record.cell.job != "one" for r in record.requests
+        }
+        asked_before = len(asked(log))
+        process = subprocess.Popen(start, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            assert process.wait(rng.uniform(1.2, 3.0) if kills < 5 else 120) == 0
+            break
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            kills += 1
+        gone_by(lambda: not engines_of(out))
+        assert not journaled & set(asked(log)[asked_before:]), "a finished cell was asked again"
+        if (out / manifests.NAME).exists():
+            start = command("resume", str(out))
+    assert kills == 5
+    assert cells(journal(out)) == cells([record for record in whole[1] if record.cell.arm == "fast"])
+    assert (out / NAME).read_bytes().count(b"\n") == len(journal(out))
+    assert set(asked(log)) == set(asked(whole[3].parent / "asked"))
+    assert manifests.load(out).finished_at is not None
+    assert 1 <= len(manifests.load(out).resumed_at) <= 5
+
+
+def cells(records: list[CellRecord]) -> list[tuple[str, str, int, int, str]]:
+    """What was measured, in order; the definition of a start holds the log's path, which differs."""
+    named = (record.cell for record in records)
+    return [(c.job, c.variant, c.level, c.repeat, "" if c.job == "start" else c.definition) for c in named]
+
+
+def journal(out: Path) -> list[CellRecord]:
+    return read_records(out) if (out / NAME).exists() else []
+
+
+def asked(log: Path) -> list[str]:
+    return log.read_text().split() if log.exists() else []
+
+
+def gone_by(gone: Any) -> None:
+    end = time.monotonic() + 10
+    while not gone():
+        assert time.monotonic() < end, "an engine outlived its ladder"
+        time.sleep(0.05)
+
+
+def test_a_dying_engine_costs_its_cells_and_not_the_other_arm_s(model: Path, tmp_path: Path) -> None:
+    """It dies at its 60th request, in whatever cell that is, each time that it is started."""
+    words = arm("mortal", die_at=60, log=str(tmp_path / "a")) + arm("sound")
+    _, records, manifest = ladder(tmp_path / "out", model, *words, "--jobs", "one,acc")
+    mortal = [record for record in records if record.cell.arm == "mortal"]
+    sound = [record for record in records if record.cell.arm == "sound"]
+    assert [record.cell.variant for record in mortal] == [record.cell.variant for record in sound]
+    dead = [record for record in mortal if record.invalid]
+    assert 0 < len(dead) < len(mortal)
+    assert any("The engine exited with code 7" in reason for reason in dead[0].invalid)
+    assert any("It died" in note for note in manifest.arm("mortal").notes)
+    assert manifest.arm("sound").notes == []
+
+
+def test_an_engine_that_does_not_start_costs_its_arm(model: Path, tmp_path: Path) -> None:
+    words = arm("broken", no_such_behaviour=1) + arm("sound")
+    said, records, manifest = ladder(tmp_path / "out", model, *words, "--jobs", "start,one")
+    broken = [record for record in records if record.cell.arm == "broken"]
+    assert [(record.cell.job, record.cell.variant) for record in broken] == [("start", "cold")]
+    assert "no_such_behaviour" in broken[0].invalid[0]
+    assert not manifest.arm("broken").finished
+    assert sum(record.cell.arm == "sound" for record in records) == 6
+    assert "did not come up" in said
+
+
+def test_a_stalled_stream_costs_one_request_and_its_cell(model: Path, tmp_path: Path) -> None:
+    words = [
+        *arm("stalls", fault="stall", faulty=[30], log=str(tmp_path / "a")),
+        "--stall",
+        "1",
+        "--jobs",
+        "one",
+    ]
+    _, records, _ = ladder(tmp_path / "out", model, *words)
+    errors = [request.error for record in records for request in record.requests if request.error]
+    assert errors == ["stalled: no byte for 1 s."]
+    assert sum(bool(record.invalid) for record in records) == 1
+
+
+def test_invalid_cells_run_again_only_when_asked_for(model: Path, tmp_path: Path) -> None:
+    out, behaviour = tmp_path / "out", Behaviour(fault="refuse", faulty=tuple(range(30, 900)))
+    with running(behaviour) as engine:
+        url = f"http://127.0.0.1:{engine.port}/v1"
+        _, records, _ = ladder(out, model, "--engines", f"openai={url}", "--jobs", "one")
+        assert failed(records)
+        behaviour.fault = None
+        again = command("resume", str(out))
+        assert subprocess.run(again, capture_output=True, cwd=ROOT, timeout=60).returncode == 0
+        assert failed(read_records(out)) == failed(records)
+        assert (
+            subprocess.run([*again, "--retry-invalid"], capture_output=True, cwd=ROOT, timeout=60).returncode
+            == 0
+        )
+    assert [record.cell for record in read_records(out)] == [record.cell for record in records]
+    assert not failed(read_records(out))
+
+
+def failed(records: list[CellRecord]) -> list[CellRecord]:
+    return [record for record in records if any("failed" in reason for reason in record.invalid)]
+
+
+def test_a_prefix_cache_makes_sweep_cells_invalid_only_if_prompts_repeat(model: Path, tmp_path: Path) -> None:
+    _, records, _ = ladder(tmp_path / "out", model, *arm("caches", prefix_cache=True), "--jobs", "sweep")
+    assert not any("prefix cache" in reason for record in records for reason in record.invalid)
+
+
+def test_lengths_that_differ_make_cells_invalid(model: Path, tmp_path: Path) -> None:
+    _, records, _ = ladder(tmp_path / "out", model, *arm("short", short=1), "--jobs", "sweep")
+    reasons = [reason for record in records for reason in record.invalid if "output length" in reason]
+    assert len(reasons) == len(records) == 4
+    assert reasons[0] == "4 of 4 requests had another output length: asked for 6 output tokens, got 5."
+
+
+def test_shapes_are_halved_until_they_fit() -> None:
+    assert fit_shapes([(512, 128), (128, 512)], None) == ([(512, 128), (128, 512)], [])
+    assert fit_shapes([(512, 128)], 640) == ([(512, 128)], [])
+    shapes, notes = fit_shapes([(512, 128), (64, 16)], 200)
+    assert shapes == [(128, 32), (64, 16)]
+    assert notes == ["The sweep's shape 512/128 was run as 128/32, because the context is 200 tokens."]
+    assert fit_shapes([(12, 3)], 20) == ([(12, 3)], [])
+    with pytest.raises(LadderError, match="too short for shape 512/128"):
+        fit_shapes([(512, 128)], 30)
+
+
+def test_a_finished_ladder_is_moved_aside_and_an_unfinished_one_is_not(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    plan = Plan("none", (Arm("a", "openai", "none", url="http://127.0.0.1:1/v1"),))
+    manifest = folders.create(out, plan)
+    with pytest.raises(LadderError, match=r"holds an unfinished ladder\. Go on with: onechip ladder resume"):
+        folders.make_room(out)
+    manifest.finished_at = manifest.started_at
+    manifests.save(manifest, out)
+    aside = folders.make_room(out)
+    assert aside is not None
+    assert manifests.load(aside) == manifest
+    assert not out.exists()
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(LadderError, match="is not empty and holds no ladder"):
+        folders.make_room(tmp_path)
+
+
+def test_a_changed_checkpoint_is_refused(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    plan = Plan(str(model), (Arm("a", "onechip", str(model)),), jobs=("one",))
+    folders.create(tmp_path / "out", plan)
+    assert folders.reopen(tmp_path / "out").arms[0].checkpoint.keys() == {"config.json"}
+    (model / "config.json").write_text("{ }")
+    with pytest.raises(LadderError, match=r"has changed since the ladder in .* began \(config.json\)"):
+        folders.reopen(tmp_path / "out")

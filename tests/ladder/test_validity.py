@@ -1,0 +1,118 @@
+"""Each rule that makes a cell invalid, and its valid neighbour."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from onechip.ladder.records import RequestRecord
+from onechip.ladder.validity import failures, reasons
+
+QUIET = {"loop_lag_p99_ms": 5.0, "cpu_share": 0.8, "late_sends": 0.0}
+
+
+def record(**changed: Any) -> RequestRecord:
+    fields: dict[str, Any] = {
+        "asked_prompt_tokens": 32,
+        "asked_output_tokens": 8,
+        "prompt_tokens": 32,
+        "output_tokens": 8,
+        "counted_tokens": 8,
+        "cached_tokens": 0,
+        "sent_ns": 0,
+        "end_ns": 10**9,
+        "text": "words",
+    }
+    return RequestRecord(0, "", **(fields | changed))
+
+
+def found(client: dict[str, float] | None = None, shared: int | None = 2, **changed: Any) -> list[str]:
+    """Reasons for a cell of one changed request among three."""
+    return reasons([record(), record(**changed), record()], QUIET | (client or {}), shared)
+
+
+def test_a_good_cell_is_valid() -> None:
+    assert found() == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"error": "stalled."}, "1 of 3 requests failed: stalled."),
+        (
+            {"prompt_tokens": 33},
+            "1 of 3 requests had another prompt length: asked for 32 prompt tokens, got 33.",
+        ),
+        (
+            {"output_tokens": 7},
+            "1 of 3 requests had another output length: asked for 8 output tokens, got 7.",
+        ),
+        (
+            {"output_tokens": None},
+            "1 of 3 requests had another output length: asked for 8 output tokens, got no count.",
+        ),
+        (
+            {"cached_tokens": 16},
+            "1 of 3 requests hit the engine's prefix cache: 16 prompt tokens came from the cache.",
+        ),
+        ({"extra": {"count_mismatch": "2 or 3."}}, "1 of 3 requests had contradicting token counts: 2 or 3."),
+    ],
+)
+def test_requests(changed: dict[str, Any], reason: str) -> None:
+    assert found(**changed) == [reason]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"asked_output_tokens": None, "output_tokens": 3},
+        {"cached_tokens": 6},
+        {"cached_tokens": None},
+        {"counted_tokens": 16},
+        {"asked_output_tokens": None, "extra": {"count_mismatch": "2 or 3."}},
+    ],
+)
+def test_valid_neighbours(changed: dict[str, Any]) -> None:
+    assert found(**changed) == []
+
+
+def test_a_cache_hit_is_right_where_prompts_are_not_meant_to_be_unique() -> None:
+    assert found(shared=None, cached_tokens=16) == []
+
+
+def test_usage_below_the_texts_own_count() -> None:
+    low = [record(counted_tokens=9), record(counted_tokens=12), record(counted_tokens=20)]
+    assert reasons(low, QUIET, None) == [
+        "Its usage is too low: by our tokenizer its texts have 50% more tokens than it says."
+    ]
+    for one in low:
+        one.text = "\ufffd"
+    assert reasons(low, QUIET, None) == []
+
+
+@pytest.mark.parametrize(
+    ("client", "reason"),
+    [
+        (
+            {"loop_lag_p99_ms": 5.1},
+            "The client was the bottleneck: p99 of its loop lag was 5.1 ms (limit 5).",
+        ),
+        ({"cpu_share": 0.81}, "The client was the bottleneck: it used 81% of a core (limit 80%)."),
+        (
+            {"late_sends": 2.0, "worst_send_ms": 7.0},
+            "2 requests were sent late, the worst 7.0 ms after its slot was free (limit 5).",
+        ),
+    ],
+)
+def test_the_client(client: dict[str, float], reason: str) -> None:
+    assert found(client) == [reason]
+
+
+def test_a_load_too_short_to_judge_the_client_s_share() -> None:
+    assert reasons([record(end_ns=10**8)], QUIET | {"cpu_share": 1.0}, 0) == []
+
+
+def test_accuracy_cells_fail_only_by_failed_requests() -> None:
+    assert failures([record(output_tokens=3)]) == []
+    assert failures([record(error="reset.")]) == ["1 of 1 requests failed: reset."]
