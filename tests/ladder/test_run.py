@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -181,7 +182,7 @@ def test_killed_at_random_and_resumed_equals_uninterrupted(
             process.send_signal(signal.SIGKILL)
             process.wait()
             kills += 1
-        gone_by(lambda: not engines_of(out))
+        wait_until(lambda: not engines_of(out), "the engine's end after its ladder's")
         assert not journaled & set(asked(log)[asked_before:]), "a finished cell was asked again"
         if (out / manifests.NAME).exists():
             start = command("resume", str(out))
@@ -207,11 +208,26 @@ def asked(log: Path) -> list[str]:
     return log.read_text().split() if log.exists() else []
 
 
-def gone_by(gone: Any) -> None:
-    end = time.monotonic() + 10
-    while not gone():
-        assert time.monotonic() < end, "an engine outlived its ladder"
+def wait_until(reached: Callable[[], bool], what: str) -> None:
+    end = time.monotonic() + 20
+    while not reached():
+        assert time.monotonic() < end, f"waited 20 s for {what}"
         time.sleep(0.05)
+
+
+def test_an_interrupt_keeps_what_was_measured_and_says_how_to_go_on(model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    words = arm("slow", gap_s=0.003, log=str(tmp_path / "asked"))
+    start = command(str(model), "--out", str(out), *SMALL, *words)
+    process = subprocess.Popen(start, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait_until(lambda: len(journal(out)) >= 3, "three cells")
+    process.send_signal(signal.SIGINT)
+    said, complaint = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert f"Interrupted. Go on with: onechip ladder resume {out}" in said
+    assert complaint == ""
+    assert not engines_of(out)
+    assert len(journal(out)) >= 3
 
 
 def test_a_dying_engine_costs_its_cells_and_not_the_other_arm_s(model: Path, tmp_path: Path) -> None:

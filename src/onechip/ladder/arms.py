@@ -7,10 +7,10 @@ from collections.abc import Iterable
 
 from onechip.errors import UsageError
 from onechip.ladder.engines import ENGINES
+from onechip.ladder.plan import DEFAULT_ENGINES
 from onechip.ladder.records import Arm
 from onechip.ladder.target import Target
 
-DEFAULT = "onechip:bf16,onechip:w4a16"
 SYNTAX = (
     "--engines takes ENGINE, ENGINE:WORD or openai=URL, separated by commas"
     " (onechip:bf16,onechip:w4a16,openai=http://127.0.0.1:8000/v1);"
@@ -19,13 +19,13 @@ SYNTAX = (
 
 
 def parse(model: str, engines: str | None, arms: Iterable[str]) -> tuple[Arm, ...]:
-    """All arms in the order given, those of `--engines` first; DEFAULT if there are none.
+    """All arms in the order given, those of `--engines` first; DEFAULT_ENGINES if there are none.
 
     Raises:
         UsageError: a word is not understood, or two arms have the same name.
     """
     named = [_full(model, text) for text in arms]
-    words = engines if engines is not None else ("" if named else DEFAULT)
+    words = engines if engines is not None else ("" if named else DEFAULT_ENGINES)
     found = [_short(model, word.strip()) for word in words.split(",") if word.strip()] + named
     if not found:
         raise UsageError(f"--engines {engines!r} names no engine. {SYNTAX}.")

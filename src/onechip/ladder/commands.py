@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +11,7 @@ import typer.core
 from rich.console import Console
 
 from onechip.errors import UsageError
+from onechip.ladder.plan import DEFAULT_ENGINES, QUICK, Limits, Plan, check
 
 DEFAULT_COMMAND = "run"
 INTERRUPTED = 130
@@ -36,61 +36,57 @@ ladder = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+_Model = Annotated[str, typer.Argument(help="Folder, hub id, or acorn, the stand-in that ships.")]
+_Quick = Annotated[bool, typer.Option("--quick", help="A few minutes: fewer levels, shorter shapes.")]
 _Out = Annotated[Path | None, typer.Option("--out", help="Results folder. Default: ladder-MODEL-DATE.")]
+_Engines = Annotated[
+    str | None,
+    typer.Option(help=f"ENGINE, ENGINE:WORD or openai=URL, comma-separated. Default: {DEFAULT_ENGINES}."),
+]
+_Arm = Annotated[
+    list[str] | None,
+    typer.Option(help="'NAME = ENGINE FLAGS...' or 'NAME = openai URL'; may be given again."),
+]
+_Jobs = Annotated[str | None, typer.Option(help="Of start,one,sweep,acc. Default: all.")]
+_Levels = Annotated[str | None, typer.Option(help="Requests at once in the sweep, like 1,8,64.")]
+_Shapes = Annotated[str | None, typer.Option(help="Tokens IN/OUT in the sweep, like 512/128,128/512.")]
+_Repeats = Annotated[int | None, typer.Option(help="Of each cell of one and sweep. Default: 6.")]
+_Acc = Annotated[str | None, typer.Option(help="Question sets: acorn, gsm8k, bfcl. Default: acorn.")]
+_AccLimit = Annotated[int | None, typer.Option(help="Only the first so many questions of each set.")]
+_AccLevel = Annotated[int | None, typer.Option(help="Questions asked at once. Default: 1.")]
+_Data = Annotated[Path | None, typer.Option(help="Folder with gsm8k and bfcl. Default: fetched and checked.")]
+_Seed = Annotated[int | None, typer.Option(help="Of all prompts. Default: 1.")]
+_Stall = Annotated[
+    float | None, typer.Option(help="Seconds without a byte that fail a request. Default: 120.")
+]
 _Folder = Annotated[Path, typer.Argument(help="Results folder.")]
 _ApiKey = Annotated[
     str | None,
-    typer.Option(
-        "--api-key", envvar="OPENAI_API_KEY", show_envvar=True, help="For openai=URL arms; never stored."
-    ),
+    typer.Option("--api-key", envvar="OPENAI_API_KEY", help="For openai=URL arms; never stored."),
 ]
 
 
 @ladder.command(DEFAULT_COMMAND)
 def run(
-    model: Annotated[
-        str, typer.Argument(help="Folder, hub id, or acorn, the stand-in that ships.")
-    ] = "acorn",
-    quick: Annotated[
-        bool, typer.Option("--quick", help="A few minutes: fewer levels, shorter shapes.")
-    ] = False,
+    model: _Model = "acorn",
+    quick: _Quick = False,
     out: _Out = None,
-    engines: Annotated[
-        str | None,
-        typer.Option(
-            help="ENGINE, ENGINE:WORD or openai=URL, comma-separated. Default: onechip:bf16,onechip:w4a16.",
-        ),
-    ] = None,
-    arm: Annotated[
-        list[str] | None,
-        typer.Option(help="'NAME = ENGINE FLAGS...' or 'NAME = openai URL'; may be given again."),
-    ] = None,
-    jobs: Annotated[str | None, typer.Option(help="Of start,one,sweep,acc. Default: all.")] = None,
-    levels: Annotated[str | None, typer.Option(help="Requests at once in the sweep, like 1,8,64.")] = None,
-    shapes: Annotated[
-        str | None, typer.Option(help="Tokens IN/OUT in the sweep, like 512/128,128/512.")
-    ] = None,
-    repeats: Annotated[int | None, typer.Option(help="Of each cell of one and sweep. Default: 6.")] = None,
-    acc: Annotated[str | None, typer.Option(help="Question sets: acorn, gsm8k, bfcl.")] = None,
-    acc_limit: Annotated[
-        int | None, typer.Option(help="Only the first so many questions of each set.")
-    ] = None,
-    acc_level: Annotated[int | None, typer.Option(help="Questions asked at once. Default: 1.")] = None,
-    data: Annotated[
-        Path | None, typer.Option(help="Folder with gsm8k and bfcl files. Default: fetched and checked.")
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Of all prompts. Default: 1.")] = None,
-    stall: Annotated[
-        float | None, typer.Option(help="Seconds without a byte that fail a request. Default: 120.")
-    ] = None,
+    engines: _Engines = None,
+    arm: _Arm = None,
+    jobs: _Jobs = None,
+    levels: _Levels = None,
+    shapes: _Shapes = None,
+    repeats: _Repeats = None,
+    acc: _Acc = None,
+    acc_limit: _AccLimit = None,
+    acc_level: _AccLevel = None,
+    data: _Data = None,
+    seed: _Seed = None,
+    stall: _Stall = None,
     api_key: _ApiKey = None,
 ) -> None:
     """Run a ladder and print who wins what."""
-    from onechip.ladder import arms as arm_words
-    from onechip.ladder import folder as folders
-    from onechip.ladder.plan import QUICK, Limits, Plan, check
-
-    given: dict[str, Any] = {
+    given = {
         "jobs": _words(jobs),
         "levels": _numbers("--levels", levels),
         "shapes": _shapes(shapes),
@@ -103,14 +99,28 @@ def run(
         "seed": seed,
         "limits": Limits(stall_s=stall) if stall is not None else None,
     }
-    chosen = (QUICK if quick else {}) | {key: value for key, value in given.items() if value is not None}
-    plan = check(
-        Plan(_absolute(model), arm_words.parse(_absolute(model), engines, arm or ()), quick=quick, **chosen)
-    )
+    _begin(_absolute(model), out, engines, arm or [], quick, given, api_key)
+
+
+def _begin(
+    model: str,
+    out: Path | None,
+    engines: str | None,
+    arms: list[str],
+    quick: bool,
+    given: dict[str, Any],
+    api_key: str | None,
+) -> None:
+    """A new ladder from the options that were given (None: not given)."""
+    from onechip.ladder import folder as folders
+    from onechip.ladder.arms import parse
+
+    chosen = (QUICK if quick else {}) | {name: value for name, value in given.items() if value is not None}
+    plan = check(Plan(model, parse(model, engines, arms), quick=quick, **chosen))
     where = out or Path(f"ladder-{Path(model).name}-{datetime.now():%Y%m%d-%H%M%S}")
     aside = folders.make_room(where)
     if aside is not None:
-        Console(stderr=True).print(f"The finished ladder in {where} is now in {aside}.")
+        print(f"The finished ladder in {where} is now in {aside}.")
     folders.create(where, plan)
     _go(where, api_key, retry_invalid=False)
 
@@ -143,12 +153,11 @@ def list_() -> None:
     from onechip.ladder.engines import ENGINES
     from onechip.ladder.plan import JOBS
 
-    console = Console()
-    console.print(f"jobs: {', '.join(JOBS)}", highlight=False)
+    print(f"jobs: {', '.join(JOBS)}")
     for engine in ENGINES.values():
         version = engine.version()
         state = f"version {version}" if version else f"not installed. {engine.install}"
-        console.print(f"{engine.name}: {engine.summary}. {state}", highlight=False, markup=False)
+        print(f"{engine.name}: {engine.summary}. {state}")
 
 
 def _go(folder: Path, api_key: str | None, *, retry_invalid: bool) -> None:
@@ -162,13 +171,13 @@ def _go(folder: Path, api_key: str | None, *, retry_invalid: bool) -> None:
     console = Console()
     journal = Journal(folder)
     if journal.torn is not None:
-        console.print(journal.torn, highlight=False)
+        print(journal.torn)
     manifest = manifests.load(folder)
     counter = folders.token_counter(manifest.plan)
     try:
         Ladder(folder, manifest, journal, Screen(console), counter, api_key, retry_invalid).run()
     except KeyboardInterrupt:
-        console.print(f"Interrupted. Go on with: onechip ladder resume {folder}", highlight=False)
+        print(f"Interrupted. Go on with: onechip ladder resume {folder}")
         raise SystemExit(INTERRUPTED) from None
     finally:
         journal.close()
@@ -180,7 +189,7 @@ def _report(folder: Path, console: Console) -> None:
 
     summary = write_report(folder)
     console.print(terminal_table(summary))
-    console.print(f"Results, records and report: {folder}{os.sep}report.html", highlight=False)
+    print(f"Results, records and report: {folder / 'report.html'}")
 
 
 def _absolute(model: str) -> str:

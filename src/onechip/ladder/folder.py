@@ -11,6 +11,7 @@ from onechip.ladder.checkpoint import TokenCounter, file_hashes
 from onechip.ladder.engines import ENGINES
 from onechip.ladder.jobs.acc import question_sets
 from onechip.ladder.jobs.task import now
+from onechip.ladder.machine import busy_note, machine, ourselves
 from onechip.ladder.manifest import Manifest
 from onechip.ladder.plan import Plan, cuts
 from onechip.ladder.prompts import ONE_PROMPTS, digest
@@ -26,9 +27,9 @@ def create(folder: Path, plan: Plan) -> Manifest:
         CheckpointError: the model cannot be found.
     """
     make_room(folder)
-    manifest = Manifest(
-        plan, now(), onechip=manifests.ourselves(), machine=manifests.machine(), notes=cuts(plan)
-    )
+    busy = busy_note()
+    notes = cuts(plan) if busy is None else [*cuts(plan), busy]
+    manifest = Manifest(plan, now(), onechip=ourselves(), machine=machine(), notes=notes)
     if "one" in plan.jobs:
         manifest.prompts["one"] = digest(ONE_PROMPTS)
     if "acc" in plan.jobs:

@@ -6,18 +6,13 @@ With the journal it is all that a report is made from. It is written atomically.
 from __future__ import annotations
 
 import os
-import platform
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import psutil
 
 import onechip
 from onechip.errors import LadderError
-from onechip.ladder.client import scheduling
 from onechip.ladder.plan import Plan
 from onechip.ladder.records import TIMING_VERSION
 
@@ -29,8 +24,8 @@ class ArmManifest(msgspec.Struct, forbid_unknown_fields=True):
 
     Attributes:
         version: what the engine says of itself.
-        command, environment: exact command line of the newest start, and the variables that the ladder set
-            for it.
+        command, environment: exact command line of the newest start, and the variables that bear on an
+            engine (machine.engine_variables) with those that the ladder set.
         checkpoint: file name -> SHA-256.
         probe: what the engine can do (probe.Features as a dict).
         notes: what happened to it, one sentence each (did not start, restarted, memory did not come back).
@@ -107,54 +102,3 @@ def load(folder: Path) -> Manifest:
         raise LadderError(f"{folder} is not a results folder: it holds no {NAME}.") from None
     except msgspec.DecodeError as error:
         raise LadderError(f"{path} cannot be read by onechip {onechip.__version__}: {error}.") from None
-
-
-def ourselves() -> dict[str, str]:
-    """Version of this package, and its commit where it runs from a git tree."""
-    facts = {"version": onechip.__version__, "python": platform.python_version()}
-    try:
-        where = Path(__file__).parent
-        git = ["git", "-C", str(where), "rev-parse", "HEAD"]
-        facts["commit"] = subprocess.run(
-            git, capture_output=True, text=True, check=True, timeout=10
-        ).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        facts["commit"] = "not available"
-    return facts
-
-
-def machine() -> dict[str, str]:
-    """Chip, driver, memory, kernel; "not available" where the system does not say."""
-    memory = psutil.virtual_memory()
-    return {
-        "host": platform.node(),
-        "system": f"{platform.system()} {platform.release()}",
-        "cpu": _cpu_name(),
-        "cores": str(psutil.cpu_count()),
-        "memory_gib": f"{memory.total / 2**30:.1f}",
-        "client_scheduling": scheduling(),
-        "load_at_start": f"{psutil.getloadavg()[0]:.2f}",
-        "python": sys.version.split()[0],
-        "gpu": _nvidia("name"),
-        "gpu_driver": _nvidia("driver_version"),
-    }
-
-
-def _cpu_name() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or "not available"
-
-
-def _nvidia(field: str) -> str:
-    """One field of `nvidia-smi`, cards separated by commas."""
-    query = ["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader"]
-    try:
-        found = subprocess.run(query, capture_output=True, text=True, check=True, timeout=20).stdout
-    except (OSError, subprocess.SubprocessError):
-        return "not available"
-    return ", ".join(found.strip().splitlines()) or "not available"

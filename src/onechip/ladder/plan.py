@@ -13,6 +13,8 @@ from onechip.errors import UsageError
 from onechip.ladder.records import Arm, JobName
 
 JOBS: tuple[JobName, ...] = ("start", "one", "sweep", "acc")
+DEFAULT_ENGINES = "onechip:bf16,onechip:w4a16"
+"""In the words of --engines (arms.py)."""
 ACC_SETS = ("acorn", "gsm8k", "bfcl")
 LEVELS = (1, 2, 4, 8, 16, 32, 64)
 SHAPES = ((512, 128), (128, 512))
@@ -98,9 +100,7 @@ def cuts(plan: Plan) -> list[str]:
             f"--quick: job `one` wrote {plan.one_tokens} tokens a prompt instead of 256.",
         ]
     if plan.repeats < REPEATS:
-        notes.append(
-            f"{plan.repeats} repeats a cell: with fewer than {REPEATS} nothing can be claimed."
-        )
+        notes.append(f"{plan.repeats} repeats a cell: with fewer than {REPEATS} nothing can be claimed.")
     if plan.acc_limit is not None:
         notes.append(f"Job `acc` asked only the first {plan.acc_limit} questions of each set.")
     return notes

@@ -25,6 +25,7 @@ from onechip.ladder.engines.process import EngineProcess, free_port
 from onechip.ladder.jobs import TASKS, start
 from onechip.ladder.jobs.task import Task, now, run, warm
 from onechip.ladder.journal import Journal
+from onechip.ladder.machine import engine_variables
 from onechip.ladder.manifest import ArmManifest, Manifest
 from onechip.ladder.records import Arm, Cell, CellRecord, JobName
 from onechip.ladder.screen import Screen, label
@@ -118,6 +119,7 @@ class ArmRun:
                 if name in TASKS:
                     self._job(name)
             self.entry.finished = True
+            shutil.rmtree(self._cache, ignore_errors=True)
         except EngineError as error:
             self._note(f"It did not come up: {error}")
         finally:
@@ -161,7 +163,8 @@ class ArmRun:
         self._cache.mkdir(parents=True, exist_ok=True)
         port = free_port()
         launch = self.engine.launch(self.arm, port, self._cache)
-        self.entry.command, self.entry.environment = launch.command, launch.environment
+        self.entry.command = launch.command
+        self.entry.environment = engine_variables() | launch.environment
         self.ladder.save()
         self.ladder.screen.doing(f"{self.arm.name}: starting")
         self.process = EngineProcess(

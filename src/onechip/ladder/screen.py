@@ -32,7 +32,7 @@ class Screen:
             yield
 
     def say(self, text: str) -> None:
-        self.console.print(text, highlight=False, markup=False)
+        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def doing(self, text: str) -> None:
         self._doing, self._since = text, time.monotonic()
@@ -54,8 +54,8 @@ class Screen:
 
 def label(cell: Cell) -> str:
     """A cell in a few words."""
-    if cell.job == "start":
-        return f"start {cell.variant}"
+    if cell.job in ("start", "acc"):
+        return f"{cell.job} {cell.variant}"
     return f"{cell.job} {cell.variant} at {cell.level}, repeat {cell.repeat + 1}"
 
 
