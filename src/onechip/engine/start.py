@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,12 +31,17 @@ class CompileCounter:
     """Counts what XLA compiles in this process; after `ready` it must stay at zero."""
 
     def __init__(self) -> None:
-        self.total = 0
+        self._heard: list[float] = []
         self._at_ready = 0
         jax.monitoring.register_event_duration_secs_listener(self._hear)
 
     def _hear(self, event: str, duration_secs: float, **_: Any) -> None:
-        self.total += event == COMPILE_EVENT
+        if event == COMPILE_EVENT:  # from whichever thread compiled
+            self._heard.append(duration_secs)
+
+    @property
+    def total(self) -> int:
+        return len(self._heard)
 
     def ready(self) -> None:
         self._at_ready = self.total
@@ -138,9 +145,13 @@ def _load_programs(
         if not folder.is_dir():
             progress("compiling for the first time (kept for the next start)", 0.45)
     executables = {}
-    for count, program in enumerate(listing):
-        progress(f"preparing {program.name}", 0.45 + 0.5 * count / len(listing))
-        executables[program.name] = aot.load_or_compile(program, folder)
+    # XLA compiles a program mostly on one core, and lets go of Python's lock meanwhile.
+    with ThreadPoolExecutor(max_workers=min(len(listing), os.cpu_count() or 1)) as pool:
+        names = {pool.submit(aot.load_or_compile, program, folder): program.name for program in listing}
+        for future in as_completed(names):
+            executables[names[future]] = future.result()
+            share = len(executables) / len(listing)
+            progress(f"programs: {len(executables)} of {len(listing)}", 0.45 + 0.5 * share)
     if folder is not None and folder.is_dir():
         aot.prune(folder)
     return executables
