@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import random
 import shlex
@@ -10,21 +11,24 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from rich.console import Console
 
 from onechip.errors import LadderError
 from onechip.ladder import folder as folders
 from onechip.ladder import manifest as manifests
-from onechip.ladder.journal import NAME, read_records
+from onechip.ladder.journal import NAME, Journal, read_records
 from onechip.ladder.manifest import Manifest
-from onechip.ladder.plan import Plan
+from onechip.ladder.plan import Limits, Plan
 from onechip.ladder.records import Arm, CellRecord
-from onechip.ladder.run import fit_shapes
+from onechip.ladder.run import Ladder, fit_shapes
+from onechip.ladder.screen import Screen
 from tests.ladder.mock_engine import Behaviour, running
 
 SMALL = ["--levels", "1,2", "--shapes", "24/6", "--repeats", "2", "--acc-limit", "30", "--quick"]
@@ -301,6 +305,46 @@ def test_lengths_that_differ_make_cells_invalid(model: Path, tmp_path: Path) -> 
     reasons = [reason for record in records for reason in record.invalid if "output length" in reason]
     assert len(reasons) == len(records) == 4
     assert reasons[0] == "4 of 4 requests had another output length: asked for 6 output tokens, got 5."
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Callable[[Limits], tuple[Ladder, Journal]]]:
+    """A ladder of one job on an engine that is running, with these deadlines."""
+
+    def make(limits: Limits) -> tuple[Ladder, Journal]:
+        behaviour = Behaviour()
+        engine = stack.enter_context(running(behaviour))
+        arms = (Arm("a", "openai", "none", url=f"http://127.0.0.1:{engine.port}/v1"),)
+        plan = Plan("none", arms, jobs=("one",), one_repeats=2, one_tokens=4, limits=limits)
+        manifest = folders.create(tmp_path / "out", plan)
+        journal = Journal(tmp_path / "out")
+        stack.callback(journal.close)
+        return Ladder(tmp_path / "out", manifest, journal, Screen(Console(file=io.StringIO())), None), journal
+
+    with ExitStack() as stack:
+        yield make
+
+
+def test_cells_past_their_job_s_deadline_are_not_run(
+    small: Callable[[Limits], tuple[Ladder, Journal]],
+) -> None:
+    ladder, kept = small(Limits(job_s=0))
+    ladder.run()
+    assert [record.invalid for record in kept.records] == [
+        ["Not run: the job's deadline of 0 s had passed."]
+    ] * 4
+
+
+def test_a_ladder_past_its_deadline_stops_and_can_go_on(
+    small: Callable[[Limits], tuple[Ladder, Journal]],
+) -> None:
+    ladder, kept = small(Limits(ladder_s=0))
+    with pytest.raises(
+        LadderError, match="The ladder's deadline of 0 s has passed; what was measured is kept"
+    ):
+        ladder.run()
+    assert kept.records == []
+    assert not ladder.manifest.arms[0].finished
 
 
 def test_shapes_are_halved_until_they_fit() -> None:

@@ -10,7 +10,7 @@ import typer
 import typer.core
 from rich.console import Console
 
-from onechip.errors import UsageError
+from onechip.errors import LadderError, UsageError
 from onechip.ladder.plan import DEFAULT_ENGINES, QUICK, Limits, Plan, check
 
 DEFAULT_COMMAND = "run"
@@ -176,6 +176,9 @@ def _go(folder: Path, api_key: str | None, *, retry_invalid: bool) -> None:
     counter = folders.token_counter(manifest.plan)
     try:
         Ladder(folder, manifest, journal, Screen(console), counter, api_key, retry_invalid).run()
+    except LadderError:
+        _report(folder, console)
+        raise
     except KeyboardInterrupt:
         print(f"Interrupted. Go on with: onechip ladder resume {folder}")
         raise SystemExit(INTERRUPTED) from None

@@ -94,10 +94,18 @@ def reopen(folder: Path) -> Manifest:
                 f"{manifest.plan.model} has changed since the ladder in {folder} began ({', '.join(changed)})"
                 "; its halves could not be compared. Begin a new ladder with another --out."
             )
+    if (ours := ourselves()) != manifest.onechip:
+        manifest.notes.append(
+            f"It began with onechip {_version(manifest.onechip)} and went on with {_version(ours)}."
+        )
     manifest.resumed_at.append(now())
     manifest.finished_at = None
     manifests.save(manifest, folder)
     return manifest
+
+
+def _version(facts: dict[str, str]) -> str:
+    return f"{facts.get('version')} (commit {facts.get('commit')}, Python {facts.get('python')})"
 
 
 def token_counter(plan: Plan) -> TokenCounter | None:

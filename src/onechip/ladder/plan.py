@@ -91,17 +91,18 @@ QUICK: dict[str, Any] = {
 def cuts(plan: Plan) -> list[str]:
     """What was cut short, for the report, one sentence each; empty for a whole ladder."""
     notes: list[str] = []
-    if plan.quick:
+    if plan.quick and "sweep" in plan.jobs:
         levels = ", ".join(map(str, plan.levels))
         shapes = " and ".join(f"{i}/{o}" for i, o in plan.shapes)
-        notes += [
+        notes.append(
             f"--quick: the sweep ran levels {levels} and shapes {shapes} with {plan.waves} waves of requests;"
-            " a whole ladder runs levels 1 to 64 and shapes 512/128 and 128/512 with three.",
-            f"--quick: job `one` wrote {plan.one_tokens} tokens a prompt instead of 256.",
-        ]
+            " a whole ladder runs levels 1 to 64 and shapes 512/128 and 128/512 with three."
+        )
+    if plan.quick and "one" in plan.jobs:
+        notes.append(f"--quick: job `one` wrote {plan.one_tokens} tokens a prompt instead of 256.")
     if plan.repeats < REPEATS:
         notes.append(f"{plan.repeats} repeats a cell: with fewer than {REPEATS} nothing can be claimed.")
-    if plan.acc_limit is not None:
+    if plan.acc_limit is not None and "acc" in plan.jobs:
         notes.append(f"Job `acc` asked only the first {plan.acc_limit} questions of each set.")
     return notes
 

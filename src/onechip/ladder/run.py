@@ -194,6 +194,8 @@ class ArmRun:
         manifest = self.ladder.manifest
         features = probe.probe(target, self.arm.model)
         self.entry.probe = msgspec.to_builtins(features)
+        if "acc" in manifest.plan.jobs and not features.tools:
+            self._note("It takes no tools, so sets of function calls are left out.")
         recipe = self._recipe(target, features) if "sweep" in manifest.plan.jobs else None
         self.ladder.save()
         shapes, tick = tuple(manifest.shapes), self.ladder.screen.tick
@@ -230,12 +232,12 @@ class ArmRun:
             elif time.monotonic() > end_s:
                 record = _not_run(task.cell, f"the job's deadline of {limits.job_s:.0f} s had passed")
             else:
+                self.ladder.screen.doing(f"{self.arm.name}: {label(task.cell)} ({number} of {len(tasks)})")
                 record = self._cell(task)
             self._journal(record, number, len(tasks))
             self._revive()
 
     def _cell(self, task: Task) -> CellRecord:
-        self.ladder.screen.doing(f"{self.arm.name}: {label(task.cell)}")
         if task.warm_up is not None and task.warm_up[0] not in self._warmed:
             self._warmed.add(task.warm_up[0])
             warm(task, self.session)

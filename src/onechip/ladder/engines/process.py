@@ -148,13 +148,14 @@ class EngineProcess:
         """Interrupts, then kills the group, and waits for its memory; a note if that did not come back."""
         if self._process is None:
             return None
+        held = self.resident_bytes() or 0
         self._signal(signal.SIGINT)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(STOP_S)
         self._signal(signal.SIGKILL)
         self._process.wait()
         self._drop_leash()
-        return self._memory_note()
+        return self._memory_note(held)
 
     def _signal(self, number: signal.Signals) -> None:
         assert self._process is not None
@@ -169,11 +170,12 @@ class EngineProcess:
             if self._leash.stdin is not None:
                 self._leash.stdin.close()
 
-    def _memory_note(self) -> str | None:
+    def _memory_note(self, held: int) -> str | None:
+        """Of what the engine held; more is missing only because others took it."""
         end = time.monotonic() + MEMORY_S
         missing = 0
         while time.monotonic() < end:
-            missing = self._available_before - psutil.virtual_memory().available
+            missing = min(held, self._available_before - psutil.virtual_memory().available)
             if missing <= MEMORY_SLACK_BYTES:
                 return None
             time.sleep(0.1)

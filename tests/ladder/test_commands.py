@@ -1,0 +1,83 @@
+"""`onechip ladder`: a model where a command could stand, and what is said about wrong options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from onechip.cli import app
+from onechip.errors import LadderError, OnechipError, UsageError
+from onechip.ladder.machine import engine_variables, machine, ourselves
+
+
+def invoke(*words: str) -> Result:
+    return CliRunner().invoke(app, ["ladder", *words], env={"COLUMNS": "200"})
+
+
+def refusal(*words: str) -> OnechipError:
+    error = invoke(*words).exception
+    assert isinstance(error, OnechipError)
+    return error
+
+
+def test_a_model_or_an_option_stands_for_run() -> None:
+    for words in (("acorn", "--help"), ("--quick", "--help"), ("run", "--help")):
+        said = invoke(*words)
+        assert said.exit_code == 0
+        assert "--levels" in said.output
+        assert "onechip:bf16,onechip:w4a16" in said.output
+
+
+def test_help_of_the_group_names_its_commands() -> None:
+    said = invoke("--help").output
+    assert all(word in said for word in ("resume", "report", "list", "onechip ladder run --help"))
+
+
+def test_list() -> None:
+    said = invoke("list").output
+    assert "jobs: start, one, sweep, acc" in said
+    assert "onechip: this package's engine" in said
+    assert "openai: a server that is already running" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--levels", "1,x"), "--levels 1,x: give whole numbers"),
+        (("--levels", "0"), "each level is a number of requests at once"),
+        (("--shapes", "512"), "--shapes 512: write IN/OUT pairs"),
+        (("--shapes", "4/1"), "a shape is IN/OUT, 8 or more in and 2 or more out"),
+        (("--jobs", "one,two"), "--jobs two: there is no such job; the jobs are start, one, sweep, acc"),
+        (("--acc", "mmlu"), "--acc mmlu: there is no such question set"),
+        (("--repeats", "0"), "--repeats 0: at least 1 is needed"),
+        (("--engines", "vllm"), "there is no engine 'vllm'"),
+    ],
+)
+def test_wrong_options(words: tuple[str, ...], sentence: str) -> None:
+    error = refusal("acorn", *words)
+    assert isinstance(error, UsageError)
+    assert sentence in error.message
+
+
+def test_folders_that_hold_no_ladder(tmp_path: Path) -> None:
+    for command in ("resume", "report"):
+        error = refusal(command, str(tmp_path))
+        assert isinstance(error, LadderError)
+        assert "holds no manifest.json" in error.message
+
+
+def test_a_manifest_of_another_kind(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text("{}")
+    assert "manifest.json cannot be read by onechip" in refusal("resume", str(tmp_path)).message
+
+
+def test_facts_for_the_manifest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    monkeypatch.setenv("HF_TOKEN", "hidden")
+    monkeypatch.setenv("ONECHIP_API_KEY", "hidden")
+    assert engine_variables()["JAX_PLATFORMS"] == "cpu"
+    assert "hidden" not in engine_variables().values()
+    assert all(machine().values())
+    assert set(ourselves()) == {"version", "commit", "python"}
