@@ -56,7 +56,12 @@ def test_problems_say_the_numbers_they_compute_with(family: problems.Family) -> 
 @pytest.mark.parametrize(
     ("total", "worked"),
     [
-        (Sum(47, "+", 38), "47 + 38 = 85"),
+        (Sum(3, "+", 4), "3 + 4 = 7"),
+        (Sum(40, "+", 7), "40 + 7 = 47"),
+        (Sum(47, "+", 38), "47 + 38 = 70 + 15 = 85"),
+        (Sum(44, "+", 7), "44 + 7 = 40 + 11 = 51"),
+        (Sum(43, "-", 7), "43 - 7 = 36"),
+        (Sum(83, "-", 47), "83 - 47 = 83 - 40 - 7 = 43 - 7 = 36"),
         (Sum(12, "*", 9), "12 * 9 = 108"),
         (Sum(23, "*", 4), "23 * 4 = 80 + 12 = 92"),
         (Sum(40, "*", 7), "40 * 7 = 280"),
@@ -64,7 +69,7 @@ def test_problems_say_the_numbers_they_compute_with(family: problems.Family) -> 
         (Sum(72, "/", 9), "72 / 9 = 8"),
     ],
 )
-def test_sums_beyond_the_tables_are_worked_by_parts(total: Sum, worked: str) -> None:
+def test_sums_are_worked_by_tens_and_units(total: Sum, worked: str) -> None:
     assert total.worked == worked
 
 
@@ -75,12 +80,14 @@ def test_parts_of_worked_sums_add_up() -> None:
         assert len({eval(side) for side in sides}) == 1
 
 
-def test_reserved_sums_do_not_depend_on_order_and_leave_the_tables_alone() -> None:
-    assert all(not Sum(a, sign, b).held_out for sign in "+*" for a in range(2, 13) for b in range(2, 13))
-    pairs = [(a, b) for a in range(13, 99) for b in range(2, 99)]
+def test_reserved_sums_do_not_depend_on_order_and_leave_what_they_are_worked_with() -> None:
+    assert not any(Sum(a, sign, b).held_out for sign in "+*" for a in range(2, 13) for b in range(2, 10))
+    assert not any(Sum(a, sign, b).held_out for sign in "+-" for a in range(10, 99, 10) for b in range(2, a))
+    pairs = [(a, b) for a in range(13, 99) for b in range(13, 99)]
     assert all(Sum(a, "+", b).held_out == Sum(b, "+", a).held_out for a, b in pairs)
+    assert all(Sum(a, "*", b).held_out == Sum(b, "*", a).held_out for a, b in pairs)
     reserved = sum(Sum(a, "+", b).held_out for a, b in pairs)
-    assert 0.1 < reserved / len(pairs) < 0.15
+    assert 0.08 < reserved / len(pairs) < 0.13
 
 
 def test_training_problems_hold_no_reserved_sum_and_held_out_ones_do() -> None:
@@ -192,7 +199,7 @@ def test_batches_follow_from_seed_and_step(tokenizer: Tokenizer, step: int, shap
     assert batch.tokens.shape == (shape.rows, shape.length)
     assert (batch.tokens == again.tokens).all()
     inside = batch.documents > 0
-    assert inside.mean() > 0.8
+    assert inside.mean() > 0.7
     starts = inside & (batch.positions == 0)
     assert (batch.tokens[starts] == tokenizer.bos_id).all()
     # Within a document the target of a token is the next token of the row.

@@ -60,49 +60,47 @@ class Sum:
         return self.left // self.right
 
     @property
-    def parts(self) -> tuple[Sum, ...]:
-        """The sums by which an answer gets at a product or quotient beyond the tables."""
-        if self.sign == "*" and self.left > LARGEST_TABLE_FACT and self.left % 10:
-            units = self.left % 10
-            return (Sum((self.left - units) * self.right, "+", units * self.right),)
-        if self.sign == "/" and self.result > LARGEST_TABLE_FACT and self.result % 10:
-            units = self.result % 10
-            tens = self.result - units
-            by = self.right
-            return Sum(tens * by, "/", by), Sum(units * by, "/", by), Sum(tens, "+", units)
-        return ()
-
-    @property
     def held_out(self) -> bool:
-        """Whether it, or a sum that its answer states on the way, is reserved."""
-        return self._is_reserved or any(part._is_reserved for part in self.parts)
+        """Reserved by hash, whichever number comes first in + and *.
 
-    @property
-    def _is_reserved(self) -> bool:
-        """By hash, whichever number comes first in + and *; tables and tens are for everybody."""
-        pair = (self.left, self.right) if self.sign in "-/" else tuple(sorted((self.left, self.right)))
-        largest = max(self.result, self.right) if self.sign in "-/" else pair[1]
-        if largest <= LARGEST_TABLE_FACT or self._is_about_tens:
-            return False
-        return is_held_out(f"{pair[0]}{self.sign}{pair[1]}")
-
-    @property
-    def _is_about_tens(self) -> bool:
-        """20 + 4 or 80 / 4: place value and the tables say it already."""
-        if self.sign == "+":
-            return min(self.left, self.right) < 10 and max(self.left, self.right) % 10 == 0
-        return self.sign == "/" and self.result % 10 == 0
+        What every sum is worked out with is for everybody: tables, single digits, whole tens.
+        """
+        pair = (self.left, self.right)
+        if self.sign in "+-":
+            common = min(pair) < 10 or not self.left % 10 or not self.right % 10
+        else:
+            largest = max(pair) if self.sign == "*" else self.result
+            common = largest <= LARGEST_TABLE_FACT or not largest % 10
+        if self.sign in "+*":
+            pair = (min(pair), max(pair))
+        return not common and is_held_out(f"{pair[0]}{self.sign}{pair[1]}")
 
     @property
     def worked(self) -> str:
-        """The sum as an answer writes it: '47 + 38 = 85', '23 * 4 = 80 + 12 = 92'."""
-        steps = [str(self)]
+        """The sum as an answer writes it: '23 * 4 = 80 + 12 = 92', '47 + 38 = 70 + 15 = 85', '3 + 4 = 7'."""
+        return " = ".join([str(self), *self._steps, str(self.result)])
+
+    @property
+    def _steps(self) -> list[str]:
+        """How the result is found from tens and units; nothing where it can be known by heart."""
+        left, right = divmod(self.left, 10), divmod(self.right, 10)
+        if self.sign == "+":
+            tens, units = 10 * (left[0] + right[0]), left[1] + right[1]
+            return (
+                [f"{tens} + {units}"] if tens and units and {tens, units} != {self.left, self.right} else []
+            )
+        if self.sign == "-":
+            tens, units = self.right - right[1], right[1]
+            split = f"{self.left} - {tens} - {units}"
+            return [split, f"{self.left - tens} - {units}"] if tens and units else []
         if self.sign == "*":
-            steps += [str(part) for part in self.parts]
-        elif self.parts:
-            tens, units, total = self.parts
-            steps += [f"{tens} + {units}", str(total)]
-        return " = ".join([*steps, str(self.result)])
+            parts = f"{10 * left[0] * self.right} + {left[1] * self.right}"
+            return [parts] if self.left > LARGEST_TABLE_FACT and left[1] else []
+        tens, units = divmod(self.result, 10)
+        if self.result <= LARGEST_TABLE_FACT or not units:
+            return []
+        parts = f"{10 * tens * self.right} / {self.right} + {units * self.right} / {self.right}"
+        return [parts, f"{10 * tens} + {units}"]
 
     def __str__(self) -> str:
         return f"{self.left} {self.sign} {self.right}"
