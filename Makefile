@@ -20,10 +20,11 @@ $(VENV)/.acorn: $(VENV)/.dev
 	$(BIN)/pip install --quiet --editable '.[acorn]'
 	touch $@
 
-# torch lives in an environment of its own: nothing that the engine needs may come to depend on it.
+# torch lives in an environment of its own: the engine and its tests must work without it.
 .venv-oracle/.installed: pyproject.toml
 	$(PYTHON) -m venv .venv-oracle
-	.venv-oracle/bin/pip install --quiet torch==2.13.0 transformers==5.24.0
+	.venv-oracle/bin/pip install --quiet --upgrade pip
+	.venv-oracle/bin/pip install --quiet --editable '.[oracle]'
 	touch $@
 
 # Two arms of our engine on the embedded model, in a few minutes, offline once installed.

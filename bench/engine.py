@@ -2,8 +2,8 @@
 
     python bench/engine.py [MODEL] [--repeats 5] [--oracle .venv-oracle/bin/python]
 
-Measured are output tokens per second at 1, 8 and 64 requests (128 tokens in, 128 out), prompt tokens per second,
-the first token's time of a request that joins 63 running ones, and start-up with a cold and a warm cache.
+Measured are output tokens per second at 1, 8 and 64 requests (128 tokens in, 128 out), prompt tokens per
+second, the first token's time of a request that joins 63 running ones, and starts with cold and warm cache.
 Repeats of ours and of transformers' alternate, so that a machine that slows down slows both.
 """
 

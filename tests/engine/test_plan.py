@@ -6,7 +6,6 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-import jax.numpy as jnp
 import pytest
 
 from onechip.convert.shapes import SHAPES
@@ -33,11 +32,11 @@ def e2b() -> ModelConfig:
 def planned(config: ModelConfig, chip: Chip, *, int4: bool = False, **wishes: int) -> Plan:
     precision = placement.choose_precision("w4a16" if int4 else "bf16", False, chip.platform)
     weights = placement.planned_bytes(config, precision, frozenset())
-    return make_plan(config, EngineConfig(Path("x"), **wishes), chip, weights, jnp.bfloat16)
+    return make_plan(config, EngineConfig(Path("x"), **wishes), chip, precision, weights)
 
 
 def test_bytes_of_e2b_are_the_published_ones(e2b: ModelConfig) -> None:
-    """spec gemma4.md C: 9.26 GB in bf16; 6,144 bytes a token and 6.29 MB of rings a request."""
+    """9.26 GB in bf16; 3 spans of 2,048 bytes a token and 12 rings of 512 x 1,024 bytes a request."""
     plan = planned(e2b, H200, context=4096, max_requests=64)
     assert plan.weight_bytes == pytest.approx(9.26e9, rel=0.001)
     assert plan.cache_bytes == 64 * (4096 * 6144 + 12 * 512 * 1024)

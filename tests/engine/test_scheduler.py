@@ -13,7 +13,7 @@ from onechip.engine.scheduler import DecodeWindow, Limits, PrefillChunk, Result,
 from onechip.engine.types import Event, Request, SamplingParams
 
 STOP = 7
-LIMITS = Limits(row_buckets=(2, 4, 6), chunk_buckets=(4, 16), window=3, prefill_budget=32, max_waiting=50)
+LIMITS = Limits(row_buckets=(2, 4, 6), chunk_buckets=(4, 16), window=3, prefill_budget=32)
 
 
 def request(name: str, prompt: int = 5, max_tokens: int = 4) -> Request:

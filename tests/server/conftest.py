@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tests.server.scripted import Client, ScriptedEngine, model, running, wait_until
 
 from onechip.config import ServeConfig
 from onechip.server.service import Service
+from tests.server.scripted import Client, ScriptedEngine, model, running, wait_until
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.server.scripted import TOKENIZER
 
 from onechip.engine.types import Event
 from onechip.models.chat_parser import CallClose, CallOpen, ChatParser, Text
 from onechip.server.answer import Answer, TextReader
 from onechip.server.stop_strings import StopStrings
+from tests.server.scripted import TOKENIZER
 
 ENCODE = TOKENIZER.encode
 

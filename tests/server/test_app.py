@@ -6,11 +6,11 @@ import threading
 from typing import Any
 
 import pytest
-from tests.server.scripted import CHAT, HI, ScriptedEngine, error_of, model, running, wait_until
 
 from onechip.config import ServeConfig
 from onechip.errors import CheckpointError
 from onechip.server.app import MAX_BODY_BYTES
+from tests.server.scripted import CHAT, HI, ScriptedEngine, error_of, model, running, wait_until
 
 
 def test_while_loading_only_health_and_ready_answer(engine) -> None:

@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 import pytest
+
 from tests.server.scripted import CHAT, HI, TOKENIZER, error_of, wait_until
 
 TEXT = "/v1/completions"

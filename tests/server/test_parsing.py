@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.server.scripted import ACORN
 
 from onechip.errors import RequestError
 from onechip.models.chat_template import ChatTemplate
 from onechip.server.parsing import check_reserved, parse
 from onechip.server.schemas import ChatBody, CompletionBody
+from tests.server.scripted import ACORN
 
 HI = [{"role": "user", "content": "Hi"}]
 TEMPLATE = ChatTemplate.load(ACORN)

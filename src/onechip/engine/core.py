@@ -63,7 +63,7 @@ class Engine:
     def __init__(self, loaded: LoadedEngine, config: EngineConfig) -> None:
         self._loaded = loaded
         self._max_waiting = config.max_waiting
-        self._scheduler = scheduler.initial(loaded.plan.limits(config.max_waiting))
+        self._scheduler = scheduler.initial(loaded.plan.limits)
         self._inbox: queue.SimpleQueue[_Submit | _Cancel | None] = queue.SimpleQueue()
         self._in_flight: deque[_InFlight] = deque()
         self._known: set[str] = set()

@@ -13,9 +13,11 @@ import jax.numpy as jnp
 
 from onechip.engine import cache
 from onechip.engine.chip import Chip
+from onechip.engine.placement import Precision
 from onechip.engine.scheduler import Limits
 from onechip.engine.types import EngineConfig
 from onechip.errors import CapacityError, UsageError
+from onechip.kernels.api import SPAN_BLOCK
 from onechip.models.config import ModelConfig
 
 GIB = 2**30
@@ -64,12 +66,10 @@ class Plan:
     def fits(self) -> bool:
         return self.needed_bytes <= self.free_bytes * (1 - KEPT_FREE)
 
-    def limits(self, max_waiting: int) -> Limits:
-        """What the scheduler must keep to. A turn's prompt chunks cost about as much as a full window's
-        steps.
-        """
-        budget = 2 * self.chunk_buckets[-1]
-        return Limits(self.row_buckets, self.chunk_buckets, self.window, budget, max_waiting)
+    @property
+    def limits(self) -> Limits:
+        """What the scheduler must keep to; a turn takes two full chunks of prompts."""
+        return Limits(self.row_buckets, self.chunk_buckets, self.window, 2 * self.chunk_buckets[-1])
 
     def describe(self) -> str:
         """The plan in one line, for the terminal and the log."""
@@ -90,27 +90,23 @@ def cache_bytes(config: ModelConfig, slots: int, context: int, dtype: Any) -> in
     return 2 * tree_bytes(cache.shapes(config, slots, context, dtype))
 
 
-def scratch_bytes(config: ModelConfig, slots: int, chunk: int, dtype: Any) -> int:
-    """Upper estimate of the largest program's temporaries: a prefill chunk's or a decode step's, plus its
-    logits.
-    """
+def scratch_bytes(config: ModelConfig, slots: int, precision: Precision) -> int:
+    """Upper estimate of the largest program's temporaries, a prefill chunk's or a decode step's."""
+    size = 4  # XLA may hold any intermediate in float32
+    rows = max(slots, CHUNK_BUCKETS[-1])
+    mlp = max(2 * layer.intermediate for layer in config.layers)
     heads = max(layer.heads for layer in config.layers)
-    widest = max(
-        2 * layer.intermediate + (layer.heads + 4 * layer.kv_heads) * layer.head_dim
-        for layer in config.layers
-    )
-    per_row = 4 * (widest + 6 * config.hidden + 3 * len(config.layers) * config.ple_dim)
-    scores = 4 * heads * max(config.sliding_window + chunk, 3 * 256)
-    head_width = max(layer.head_dim for layer in config.layers)
-    spans = 4 * slots * 2 * 256 * head_width * max(layer.kv_heads for layer in config.layers)
-    logits = 4 * 4 * slots * config.vocab
-    rows = max(slots, chunk)
-    return (
-        rows * (per_row + 3 * scores)
-        + spans
-        + logits
-        + 4 * config.hidden * config.vocab * int(dtype == jnp.float32)
-    )
+    attention = max((layer.heads + 4 * layer.kv_heads) * layer.head_dim for layer in config.layers)
+    ple = 3 * len(config.layers) * config.ple_dim
+    keys = max(config.sliding_window + CHUNK_BUCKETS[-1], 3 * SPAN_BLOCK)
+    scores = 3 * heads * keys
+    blocks = 2 * slots * SPAN_BLOCK * max(layer.kv_heads * layer.head_dim for layer in config.layers)
+    logits = 4 * slots * config.vocab
+    # Plain JAX expands an int4 weight where it is used; a float32 head is laid out once more for the product.
+    expanded = mlp * config.hidden if precision.packed else 0
+    head = config.hidden * config.vocab if precision.activations == jnp.float32 else 0
+    per_row = mlp + attention + ple + scores + 6 * config.hidden
+    return size * (rows * per_row + blocks + logits + expanded + head)
 
 
 def _window(streamed_bytes: int, chip: Chip) -> int:
@@ -135,20 +131,20 @@ def _check_wishes(config: ModelConfig, wishes: EngineConfig) -> None:
 
 
 def make_plan(
-    config: ModelConfig, wishes: EngineConfig, chip: Chip, weight_bytes: int, activation_dtype: Any
+    config: ModelConfig, wishes: EngineConfig, chip: Chip, precision: Precision, weight_bytes: int
 ) -> Plan:
     """The plan for what was asked; where nothing was asked, the most that fits up to 64 requests of 4,096
     tokens.
 
     Args:
-        weight_bytes: of the weights as they will stand on the device.
-        activation_dtype: of activations and of the cache.
+        precision, weight_bytes: how the weights will stand on the device.
 
     Raises:
         UsageError: a wish that the model or the engine cannot have.
         CapacityError: it does not fit, with the numbers and with what would.
     """
     _check_wishes(config, wishes)
+    dtype = precision.activations
 
     def planned(slots: int, context: int) -> Plan:
         rows = _row_buckets(slots)
@@ -156,13 +152,13 @@ def make_plan(
         return Plan(
             context=context,
             slots=rows[-1],
-            activation_dtype=activation_dtype,
+            activation_dtype=dtype,
             row_buckets=rows,
             chunk_buckets=CHUNK_BUCKETS,
             window=_window(streamed, chip),
             weight_bytes=weight_bytes,
-            cache_bytes=cache_bytes(config, rows[-1], context, activation_dtype),
-            scratch_bytes=scratch_bytes(config, rows[-1], CHUNK_BUCKETS[-1], activation_dtype),
+            cache_bytes=cache_bytes(config, rows[-1], context, dtype),
+            scratch_bytes=scratch_bytes(config, rows[-1], precision),
             free_bytes=chip.free_bytes,
         )
 

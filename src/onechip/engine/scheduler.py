@@ -28,14 +28,12 @@ class Limits:
         chunk_buckets: ascending; a prompt chunk is padded to the smallest bucket that holds it.
         window: decode steps of one program.
         prefill_budget: padded prompt tokens of one turn; at least one chunk runs even if it is larger.
-        max_waiting: requests that may wait.
     """
 
     row_buckets: tuple[int, ...]
     chunk_buckets: tuple[int, ...]
     window: int
     prefill_budget: int
-    max_waiting: int
 
     @property
     def slots(self) -> int:

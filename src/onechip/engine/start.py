@@ -93,7 +93,7 @@ def load(wishes: EngineConfig, progress: Progress) -> LoadedEngine:
         spec.name for spec in expected_tensors(config) if scheme and not scheme.covers(spec.module)
     )
     weight_bytes = placement.planned_bytes(config, precision, dense)
-    plan = make_plan(config, wishes, chip, weight_bytes, precision.activations)
+    plan = make_plan(config, wishes, chip, precision, weight_bytes)
 
     params = _load_params(wishes, config, precision, progress)
     executables = _load_programs(wishes.cache_dir, config, plan, precision, params, progress)

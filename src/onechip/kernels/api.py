@@ -12,7 +12,7 @@ from typing import Any
 import jax
 
 Leaf = Any
-"""An array of a pytree: jax.Array on the device, NumPy on the host, ShapeDtypeStruct while a program is made."""
+"""An array of a pytree: jax.Array on the device, NumPy on the host, a shape while a program is made."""
 
 GROUP = 32
 """Inputs that share one scale in an int4 weight."""

@@ -51,7 +51,7 @@ class LayerSpec:
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """A Gemma 4 text model (spec: the published config.json of google/gemma-4-E2B-it and its family).
+    """A Gemma 4 text model (the published config.json of google/gemma-4-E2B-it and its family).
 
     Attributes:
         ple_dim: width of the per-layer embeddings, 0 if the model has none.

@@ -1,8 +1,8 @@
 """Gemma 4's text model as pure functions: token ids and weights in, hidden rows and logits out.
 
 Where keys and values are kept is the caller's affair: each layer asks `attend`, so that training, prefill and
-decode share the same layers. The order of operations and of roundings is that of transformers'
-modeling_gemma4.py; ../spec "gemma4" section B lists it.
+decode share the same layers. The order of operations and of roundings is that of transformers 5.24
+(models/gemma4/modeling_gemma4.py), whose logits tests/golden keeps.
 """
 
 from __future__ import annotations
@@ -88,8 +88,7 @@ def rope(x: jax.Array, positions: jax.Array, frequencies: jax.Array) -> jax.Arra
 def embed(
     config: ModelConfig, params: Params, tokens: jax.Array, dtype: jnp.dtype
 ) -> tuple[jax.Array, jax.Array]:
-    """Token ids [...] -> (hidden [..., H], per-layer embeddings [..., L, P]; P is 0 if the model has none).
-    """
+    """Token ids [...] -> (hidden [..., H], per-layer embeddings [..., L, P], P 0 if there are none)."""
     hidden = params["embed"][tokens].astype(dtype) * jnp.asarray(config.hidden**0.5, dtype)
     layers, width = len(config.layers), config.ple_dim
     if not width:
