@@ -1,4 +1,4 @@
-"""The plain-JAX kernels against NumPy, and the promise that a row's result does not depend on the other rows."""
+"""The plain-JAX kernels against NumPy; and a row's result does not depend on the other rows."""
 
 from __future__ import annotations
 
