@@ -13,13 +13,17 @@ import gc
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from time import perf_counter_ns
-from typing import Any
+from typing import Any, TypeVar, cast
+
+import uvloop
 
 from onechip.ladder.target import Target
 from onechip.ladder.wire import Exchange, Response, Tail, WireError, read_response
+
+T = TypeVar("T")
 
 LAG_PERIOD_S = 0.005
 TICK_PERIOD_S = 1.0
@@ -93,8 +97,8 @@ class Connection(asyncio.Protocol):
         return exchange
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's transports are no subclasses of asyncio's, so this cannot be asserted.
+        self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
         now = perf_counter_ns()
@@ -177,13 +181,12 @@ class _Loop:
 
     async def watch(self, tick: Callable[[], None] | None) -> None:
         """Samples the loop's own lag, and ends requests whose deadline has passed."""
-        loop = asyncio.get_running_loop()
-        next_tick = loop.time() + TICK_PERIOD_S
-        over_at = loop.time() + self.deadlines.load_s
+        next_tick = time.perf_counter() + TICK_PERIOD_S
+        over_at = time.perf_counter() + self.deadlines.load_s
         while True:
-            due = loop.time() + LAG_PERIOD_S
+            due = time.perf_counter() + LAG_PERIOD_S
             await asyncio.sleep(LAG_PERIOD_S)
-            now = loop.time()
+            now = time.perf_counter()
             self.lags.append(now - due)
             if now >= over_at:
                 self.over = True
@@ -241,8 +244,14 @@ def run_load(
     """
     state = _Loop(target, payloads, deadlines)
     with undisturbed():
-        client = asyncio.run(state.run(level, tick))
+        client = _run(state.run(level, tick))
     return Load(state.exchanges, client)
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    """On libuv's loop, which takes half the processor time of asyncio's own for a stream of small events."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(work)
 
 
 @contextlib.contextmanager
@@ -298,7 +307,7 @@ def fetch(target: Target, path: str, body: dict[str, Any] | None = None, timeout
             connection.close()
 
     try:
-        exchange = asyncio.run(once())
+        exchange = _run(once())
     except TimeoutError:
         raise OSError(f"{target.url}{path} gave no whole answer within {timeout_s:g} s") from None
     if exchange.error is not None:
