@@ -1,8 +1,7 @@
-"""One exchange with an OpenAI-compatible engine -> one RequestRecord: text, time stamps, tokens per event,
-usage, errors.
+"""One exchange with an OpenAI-compatible engine -> one RequestRecord: text, stamps, tokens, usage, error.
 
-Engines differ in what they send; what counts as content and how tokens are credited is section 2 of the
-timing definitions.
+Engines differ in what they send; what counts as content, and how tokens are credited to events, is decided here
+and belongs to TIMING_VERSION.
 """
 
 from __future__ import annotations

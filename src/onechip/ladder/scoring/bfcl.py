@@ -1,7 +1,6 @@
 """Function calls (Berkeley Function Calling Leaderboard, simple python): one call in, right or why not out.
 
-The rules are those of the leaderboard's own checker, its oddities included; spec/ladder.md section 6 lists
-them.
+The rules are those of the leaderboard's own checker, its oddities included.
 """
 
 from __future__ import annotations
