@@ -1,6 +1,6 @@
 """One exchange with an OpenAI-compatible engine -> one RequestRecord: text, stamps, tokens, usage, error.
 
-Engines differ in what they send; what counts as content, and how tokens are credited to events, is decided here
+Engines differ in what they send; what counts as content, and how tokens are credited, is decided here
 and belongs to TIMING_VERSION.
 """
 
