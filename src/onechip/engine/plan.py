@@ -68,8 +68,13 @@ class Plan:
 
     @property
     def limits(self) -> Limits:
-        """What the scheduler must keep to; a turn takes two full chunks of prompts."""
-        return Limits(self.row_buckets, self.chunk_buckets, self.window, 2 * self.chunk_buckets[-1])
+        """What the scheduler must keep to.
+
+        A turn takes one full chunk of prompts for each of its decode steps: fewer would leave slots empty
+        that 64 requests could fill (a request of 512 tokens in and 128 out lives for 16 windows of 8 steps).
+        """
+        budget = self.window * self.chunk_buckets[-1]
+        return Limits(self.row_buckets, self.chunk_buckets, self.window, budget)
 
     def describe(self) -> str:
         """The plan in one line, for the terminal and the log."""
