@@ -31,7 +31,19 @@ from onechip.ladder.run import Ladder, fit_shapes
 from onechip.ladder.screen import Screen
 from tests.ladder.mock_engine import Behaviour, running
 
-SMALL = ["--levels", "1,2", "--shapes", "24/6", "--repeats", "2", "--acc-limit", "30", "--quick"]
+SMALL = [
+    "--levels",
+    "1,2",
+    "--shapes",
+    "24/6",
+    "--repeats",
+    "2",
+    "--acc-limit",
+    "30",
+    "--cell-seconds",
+    "0",
+    "--quick",
+]
 ROOT = Path(__file__).parents[2]
 
 
@@ -107,7 +119,7 @@ def test_arms_run_one_after_the_other_and_jobs_in_order(
 def test_requests_have_the_lengths_asked_for(whole: tuple[str, list[CellRecord], Manifest, Path]) -> None:
     sweeps = [record for record in whole[1] if record.cell.job == "sweep"]
     for record in sweeps:
-        assert len(record.requests) == max(4, 2 * record.cell.level)
+        assert len(record.requests) == 2 * record.cell.level
         for request in record.requests:
             assert (request.prompt_tokens, request.output_tokens, request.error) == (24, 6, None)
     of_arm = {
@@ -137,6 +149,7 @@ def test_the_manifest_says_what_ran(whole: tuple[str, list[CellRecord], Manifest
     assert manifest.arms[0].probe["counts"]
     assert not manifest.arms[1].probe["counts"]
     assert manifest.shapes == [(24, 6)]
+    assert manifest.requests == {"24/6 at 1": 2, "24/6 at 2": 4}
     assert {name: len(sha) for name, sha in manifest.prompts.items()} == {"one": 64, "sweep as ids": 64}
     assert manifest.data["acorn-problems"]["questions"] == 30
     assert manifest.machine["cores"]
@@ -304,7 +317,7 @@ def test_lengths_that_differ_make_cells_invalid(model: Path, tmp_path: Path) -> 
     _, records, _ = ladder(tmp_path / "out", model, *arm("short", short=1), "--jobs", "sweep")
     reasons = [reason for record in records for reason in record.invalid if "output length" in reason]
     assert len(reasons) == len(records) == 4
-    assert reasons[0] == "4 of 4 requests had another output length: asked for 6 output tokens, got 5."
+    assert reasons[0] == "2 of 2 requests had another output length: asked for 6 output tokens, got 5."
 
 
 @pytest.fixture
@@ -345,6 +358,18 @@ def test_a_ladder_past_its_deadline_stops_and_can_go_on(
         ladder.run()
     assert kept.records == []
     assert not ladder.manifest.arms[0].finished
+
+
+def test_a_sweep_s_cells_take_about_as_long_as_asked(model: Path, tmp_path: Path) -> None:
+    """A wave takes 0.1 s here, so a cell of 0.5 s has some five; all arms get the first one's counts."""
+    words = [*arm("first", ttft_s=0.1), *arm("slow", ttft_s=0.2), "--jobs", "sweep", "--cell-seconds", "0.5"]
+    _, records, manifest = ladder(tmp_path / "out", model, *words)
+    for level in (1, 2):
+        assert 4 * level <= manifest.requests[f"24/6 at {level}"] <= 6 * level
+    assert all(
+        len(record.requests) == manifest.requests[f"24/6 at {record.cell.level}"] for record in records
+    )
+    assert {record.cell.arm for record in records} == {"first", "slow"}
 
 
 def test_shapes_are_halved_until_they_fit() -> None:

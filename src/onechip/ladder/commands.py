@@ -51,6 +51,10 @@ _Jobs = Annotated[str | None, typer.Option(help="Of start,one,sweep,acc. Default
 _Levels = Annotated[str | None, typer.Option(help="Requests at once in the sweep, like 1,8,64.")]
 _Shapes = Annotated[str | None, typer.Option(help="Tokens IN/OUT in the sweep, like 512/128,128/512.")]
 _Repeats = Annotated[int | None, typer.Option(help="Of each cell of one and sweep. Default: 6.")]
+_CellSeconds = Annotated[
+    float | None,
+    typer.Option(help="About the least seconds of a sweep cell. Default: 5; with --quick 1."),
+]
 _Acc = Annotated[str | None, typer.Option(help="Question sets: acorn, gsm8k, bfcl. Default: acorn.")]
 _AccLimit = Annotated[int | None, typer.Option(help="Only the first so many questions of each set.")]
 _AccLevel = Annotated[int | None, typer.Option(help="Questions asked at once. Default: 1.")]
@@ -77,6 +81,7 @@ def run(
     levels: _Levels = None,
     shapes: _Shapes = None,
     repeats: _Repeats = None,
+    cell_seconds: _CellSeconds = None,
     acc: _Acc = None,
     acc_limit: _AccLimit = None,
     acc_level: _AccLevel = None,
@@ -92,6 +97,7 @@ def run(
         "shapes": _shapes(shapes),
         "repeats": repeats,
         "one_repeats": repeats,
+        "least_cell_s": cell_seconds,
         "acc": _words(acc),
         "acc_limit": acc_limit,
         "acc_level": acc_level,

@@ -49,6 +49,7 @@ class Manifest(msgspec.Struct, forbid_unknown_fields=True):
         started_at: wall clock, ISO 8601 UTC. resumed_at: the same for each resume. finished_at: None while it
             is not.
         shapes: the sweep's shapes as run, decided by the first arm that started; empty before that.
+        requests: in a cell of the sweep, by shape and level, decided with the shapes.
         prompts: prompt set -> SHA-256 over all its prompts, in order.
         data: question set -> {"sha256", "questions", "source"}.
         scorers: scorer -> version.
@@ -64,6 +65,7 @@ class Manifest(msgspec.Struct, forbid_unknown_fields=True):
     finished_at: str | None = None
     arms: list[ArmManifest] = []
     shapes: list[tuple[int, int]] = []
+    requests: dict[str, int] = {}
     prompts: dict[str, str] = {}
     data: dict[str, dict[str, Any]] = {}
     scorers: dict[str, int] = {}

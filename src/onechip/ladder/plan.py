@@ -46,10 +46,10 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         levels, shapes: of the sweep; a shape is (input tokens, output tokens).
         repeats: of each sweep cell.
-        waves: requests in a sweep cell, in multiples of its level. Two is the least that gives the
+        waves: least requests in a sweep cell, in multiples of its level. Two is the least that gives the
             full-window figure slots that were refilled while the others decoded; with three the middle wave
             has neither ramp nor tail.
-        least_requests: of a sweep cell, so that a low level has more than one request.
+        least_cell_s: about the least seconds of a sweep cell; see jobs/sweep.py.
         one_repeats, one_tokens: repeats and output tokens of job `one`.
         acc: question sets; acc_limit: only the first so many questions of each; acc_level: requests at once.
         acc_block: questions in one cell of `acc`, the most that a kill can lose.
@@ -65,7 +65,7 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shapes: tuple[tuple[int, int], ...] = SHAPES
     repeats: int = REPEATS
     waves: int = 3
-    least_requests: int = 6
+    least_cell_s: float = 5.0
     one_repeats: int = REPEATS
     one_tokens: int = 256
     acc: tuple[str, ...] = ("acorn",)
@@ -82,7 +82,7 @@ QUICK: dict[str, Any] = {
     "levels": (1, 8, 64),
     "shapes": ((128, 32), (32, 128)),
     "waves": 2,
-    "least_requests": 4,
+    "least_cell_s": 1.0,
     "one_tokens": 128,
 }
 """What --quick changes where the command line does not. Repeats stay, or nothing could be claimed."""

@@ -22,7 +22,7 @@ from onechip.ladder import probe, prompts
 from onechip.ladder.checkpoint import TokenCounter
 from onechip.ladder.engines import ENGINES
 from onechip.ladder.engines.process import EngineProcess, free_port
-from onechip.ladder.jobs import TASKS, start
+from onechip.ladder.jobs import TASKS, start, sweep
 from onechip.ladder.jobs.task import Task, now, run, warm
 from onechip.ladder.journal import Journal
 from onechip.ladder.machine import engine_variables
@@ -198,8 +198,17 @@ class ArmRun:
             self._note("It takes no tools, so sets of function calls are left out.")
         recipe = self._recipe(target, features) if "sweep" in manifest.plan.jobs else None
         self.ladder.save()
-        shapes, tick = tuple(manifest.shapes), self.ladder.screen.tick
-        return Session(manifest.plan, self.arm, target, features, recipe, shapes, self.ladder.counter, tick)
+        return Session(
+            manifest.plan,
+            self.arm,
+            target,
+            features,
+            recipe,
+            tuple(manifest.shapes),
+            manifest.requests,
+            self.ladder.counter,
+            self.ladder.screen.tick,
+        )
 
     def _recipe(self, target: Target, features: probe.Features) -> prompts.Recipe | None:
         """How to make the sweep's prompts, and its shapes if no arm has decided them; None: no sweep."""
@@ -218,7 +227,7 @@ class ArmRun:
 
     def _job(self, name: JobName) -> None:
         """Measures one job's missing cells."""
-        if name == "sweep" and self.session.recipe is None:
+        if name == "sweep" and not self._sized():
             return
         limits = self.session.plan.limits
         end_s = time.monotonic() + limits.job_s
@@ -236,6 +245,15 @@ class ArmRun:
                 record = self._cell(task)
             self._journal(record, number, len(tasks))
             self._revive()
+
+    def _sized(self) -> bool:
+        """Whether the sweep can run; the first arm that can decides how much work a cell is."""
+        manifest = self.ladder.manifest
+        if self.session.recipe is not None and not manifest.requests:
+            self.ladder.screen.doing(f"{self.arm.name}: finding how long a cell of the sweep takes")
+            manifest.requests.update(sweep.size(self.session))
+            self.ladder.save()
+        return self.session.recipe is not None
 
     def _cell(self, task: Task) -> CellRecord:
         if task.warm_up is not None and task.warm_up[0] not in self._warmed:

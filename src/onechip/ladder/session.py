@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from onechip.ladder import prompts
@@ -21,6 +21,7 @@ class Session:
     Attributes:
         recipe: how to make prompts of exact length; None if there is no way (only the sweep needs one).
         shapes: of the sweep as run, (input tokens, output tokens).
+        counts: of requests in the sweep's cells, by jobs.sweep.place.
         counter: the checkpoint's own tokenizer, None where unknown.
         tick: called about once a second while a load runs.
     """
@@ -31,6 +32,7 @@ class Session:
     features: Features
     recipe: prompts.Recipe | None
     shapes: tuple[tuple[int, int], ...]
+    counts: Mapping[str, int]
     counter: TokenCounter | None
     tick: Callable[[], None]
 

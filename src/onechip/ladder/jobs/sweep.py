@@ -2,43 +2,67 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from functools import partial
 
+from onechip.ladder.client import Load, run_load
 from onechip.ladder.jobs.task import Ask, Task, definition
-from onechip.ladder.plan import Plan
 from onechip.ladder.prompts import make
 from onechip.ladder.records import Cell
 from onechip.ladder.session import Session
 
 WARM_TOKENS = 4
+MOST_WAVES = 64
 
 
-def request_count(plan: Plan, level: int) -> int:
-    """Requests in a cell: whole waves, so that no slot is idle before the last wave ends (see Plan.waves)."""
-    waves = max(plan.waves, -(-plan.least_requests // level))
-    return waves * level
+def size(session: Session) -> dict[str, int]:
+    """How many requests the cells of each shape and level have, by trying one wave on this arm.
+
+    Whole waves, so that no slot is idle before the last wave ends (see Plan.waves), and so many that a cell
+    takes about `Plan.least_cell_s` here: the rate of a cell of a tenth of a second would be mostly noise. All arms
+    get the same work, so this is done once in a ladder.
+    """
+    counts: dict[str, int] = {}
+    for shape in session.shapes:
+        for level in session.plan.levels:
+            _load(session, _asks(session, (shape[0], WARM_TOKENS), f"{level}/first", level), level)
+            wave_s = _seconds(_load(session, _asks(session, shape, f"{level}/size", level), level))
+            wanted = math.ceil(session.plan.least_cell_s / wave_s) if wave_s > 0 else 0
+            counts[place(shape, level)] = level * max(session.plan.waves, min(wanted, MOST_WAVES))
+    return counts
+
+
+def place(shape: tuple[int, int], level: int) -> str:
+    """A shape and level in words: "512/128 at 8"."""
+    return f"{shape[0]}/{shape[1]} at {level}"
 
 
 def tasks(session: Session) -> list[Task]:
     """Repeats outermost, so that a slow drift of the machine falls on all levels and shapes alike."""
-    plan, recipe = session.plan, session.recipe
+    plan = session.plan
+    return [
+        _task(session, shape, level, repeat)
+        for repeat in range(plan.repeats)
+        for shape in session.shapes
+        for level in plan.levels
+    ]
+
+
+def _task(session: Session, shape: tuple[int, int], level: int, repeat: int) -> Task:
+    recipe = session.recipe
     assert recipe is not None
-    made: list[Task] = []
-    for repeat in range(plan.repeats):
-        for tokens_in, tokens_out in session.shapes:
-            for level in plan.levels:
-                name = f"{tokens_in}/{tokens_out}"
-                count = request_count(plan, level)
-                what = definition(
-                    recipe=recipe.sha256, seed=plan.seed, count=count, ignore_eos=session.features.ignore_eos
-                )
-                cell = Cell(session.arm.name, "sweep", name, level, repeat, what)
-                asks = partial(_asks, session, (tokens_in, tokens_out), f"{level}/{repeat}", count)
-                warm = partial(_asks, session, (tokens_in, WARM_TOKENS), f"{level}/warm-up", level)
-                made.append(
-                    Task(cell, asks, shared_tokens=recipe.overhead, warm_up=(f"{name} at {level}", warm))
-                )
-    return made
+    count = session.counts[place(shape, level)]
+    what = definition(
+        recipe=recipe.sha256,
+        seed=session.plan.seed,
+        count=count,
+        ignore_eos=session.features.ignore_eos,
+    )
+    cell = Cell(session.arm.name, "sweep", f"{shape[0]}/{shape[1]}", level, repeat, what)
+    asks = partial(_asks, session, shape, f"{level}/{repeat}", count)
+    warm = partial(_asks, session, (shape[0], WARM_TOKENS), f"{level}/warm-up", level)
+    return Task(cell, asks, shared_tokens=recipe.overhead, warm_up=(place(shape, level), warm))
 
 
 def _asks(session: Session, shape: tuple[int, int], where: str, count: int) -> list[Ask]:
@@ -46,9 +70,21 @@ def _asks(session: Session, shape: tuple[int, int], where: str, count: int) -> l
     tokens_in, tokens_out = shape
     made: list[Ask] = []
     for index in range(count):
-        prompt = make(
-            session.recipe, tokens_in, f"{session.plan.seed}/{tokens_in}/{tokens_out}/{where}/{index}"
-        )
+        key = f"{session.plan.seed}/{tokens_in}/{tokens_out}/{where}/{index}"
+        prompt = make(session.recipe, tokens_in, key)
         body = session.features.fields(tokens_out, fixed=True) | prompt.fields
         made.append(Ask(prompt.path, body, prompt.sha256, tokens_in, tokens_out))
     return made
+
+
+def _load(session: Session, asks: Sequence[Ask], level: int) -> Load:
+    payloads = [session.target.request(ask.path, ask.body) for ask in asks]
+    return run_load(session.target, payloads, level, session.deadlines, session.tick)
+
+
+def _seconds(load: Load) -> float:
+    """From the first send to the last byte; 0 if a request failed, whose time would say nothing."""
+    if any(exchange.error for exchange in load.exchanges):
+        return 0.0
+    first = min(exchange.sent_ns for exchange in load.exchanges)
+    return (max(exchange.end_ns for exchange in load.exchanges) - first) / 1e9
