@@ -20,8 +20,8 @@ def size(session: Session) -> dict[str, int]:
     """How many requests the cells of each shape and level have, by trying one wave on this arm.
 
     Whole waves, so that no slot is idle before the last wave ends (see Plan.waves), and so many that a cell
-    takes about `Plan.least_cell_s` here: the rate of a cell of a tenth of a second would be mostly noise. All arms
-    get the same work, so this is done once in a ladder.
+    takes about `Plan.least_cell_s` here: the rate of a cell of a tenth of a second would be mostly noise. All
+    arms get the same work, so this is done once in a ladder.
     """
     counts: dict[str, int] = {}
     for shape in session.shapes:
