@@ -10,7 +10,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.ladder.made_ladder import MadeLadder
 from rich.console import Console
 
 from onechip.errors import LadderError
@@ -20,6 +19,7 @@ from onechip.ladder.report import tables, terminal_table, write_report
 from onechip.ladder.report.findings import findings, notices
 from onechip.ladder.report.plots import plots
 from onechip.ladder.summary import Summary
+from tests.ladder.made_ladder import MadeLadder
 
 EVIL = "<script>alert(1)</script>"
 VOID = {"meta", "link", "br", "img", "hr", "input"}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.ladder.made_ladder import MadeLadder, request
 
 from onechip.ladder import figures, medals, stats
 from onechip.ladder.figures import Place
 from onechip.ladder.medals import Row, Verdict
 from onechip.ladder.records import CellRecord
 from onechip.ladder.summary import Summary, summarise
+from tests.ladder.made_ladder import MadeLadder, request
 
 RIGHT = {"slow": frozenset(range(150)), "fast": frozenset(range(20, 150))}
 
