@@ -6,10 +6,6 @@ import json
 import re
 
 import pytest
-from tools.acorn import calls, passages, problems, questions, talk
-from tools.acorn.batches import LONG, SHORT, Batches
-from tools.acorn.draws import Draw, Sum
-from tools.acorn.samples import MODEL_DIR, Sampler, called
 
 from onechip.ladder import data
 from onechip.ladder.prompts import ONE_PROMPTS
@@ -17,6 +13,10 @@ from onechip.ladder.scoring import bfcl, gsm8k
 from onechip.models.chat_parser import CallArguments, CallOpen, ChatParser
 from onechip.models.config import read_config
 from onechip.models.tokenizer import Tokenizer
+from tools.acorn import calls, passages, problems, questions, talk
+from tools.acorn.batches import LONG, SHORT, Batches
+from tools.acorn.draws import Draw, Sum
+from tools.acorn.samples import MODEL_DIR, Sampler, called
 
 MANY = 400
 EQUATION = re.compile(r"(\d+ [-+*/] \d+) = ")

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import jax
 import numpy as np
 from numpy.typing import NDArray
-from tools.acorn.draws import Draw
-from tools.acorn.samples import Piece, Sampler
 
 from onechip.models.tokenizer import Tokenizer
+from tools.acorn.draws import Draw
+from tools.acorn.samples import Piece, Sampler
 
 
 @dataclass(frozen=True, slots=True)

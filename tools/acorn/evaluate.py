@@ -11,9 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import jax.numpy as jnp
-from tools.acorn import questions
-from tools.acorn.greedy import Greedy, Task
-from tools.acorn.samples import END_OF_TURN, MODEL_DIR, called
 
 from onechip.ladder import data
 from onechip.models.chat_parser import CallArguments, CallOpen, ChatParser, Text
@@ -22,6 +19,9 @@ from onechip.models.config import read_config
 from onechip.models.layout import Params
 from onechip.models.tokenizer import Tokenizer
 from onechip.models.weights import load_weights, quantize_params
+from tools.acorn import questions
+from tools.acorn.greedy import Greedy, Task
+from tools.acorn.samples import END_OF_TURN, MODEL_DIR, called
 
 LENGTH = 384
 LATE_COUNT = 60

@@ -9,11 +9,11 @@ from pathlib import Path
 import jax
 import ml_dtypes
 import numpy as np
-from tools.acorn.model import CONFIG, GENERATION_CONFIG
-from tools.acorn.samples import MODEL_DIR
 
 from onechip.models.layout import Params
 from onechip.models.weights import save_checkpoint
+from tools.acorn.model import CONFIG, GENERATION_CONFIG
+from tools.acorn.samples import MODEL_DIR
 
 
 def install(params: Params, tokenizer: Path, folder: Path = MODEL_DIR) -> None:

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tools.acorn.vocabulary import SIZE
 
 from onechip.models.config import ModelConfig
 from onechip.models.layout import Params, TensorSpec, empty_params, expected_tensors, put
+from tools.acorn.vocabulary import SIZE
 
 CONFIG: dict[str, Any] = {
     "architectures": ["Gemma4ForCausalLM"],

@@ -7,13 +7,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from onechip.models.tokenizer import Tokenizer
 from tools.acorn.calls import Call, bfcl_row, held_out_call, with_suffix
 from tools.acorn.draws import Draw
 from tools.acorn.greedy import Task
 from tools.acorn.problems import Problem, held_out_problem
 from tools.acorn.samples import END_OF_TURN, Sampler, called
-
-from onechip.models.tokenizer import Tokenizer
 
 DATA_DIR = Path(__file__).parents[2] / "src" / "onechip" / "ladder" / "data"
 PROBLEMS_FILE = DATA_DIR / "acorn_problems.jsonl"

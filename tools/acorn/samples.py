@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from onechip.models.chat_template import ChatTemplate
 from tools.acorn.calls import Call, Tool, training_call
 from tools.acorn.draws import Draw
 from tools.acorn.problems import Problem, training_problem
 from tools.acorn.talk import any_talk
-
-from onechip.models.chat_template import ChatTemplate
 
 MODEL_DIR = Path(__file__).parents[2] / "src" / "onechip" / "models" / "acorn"
 

@@ -16,6 +16,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+
+from onechip.models import gemma4
+from onechip.models.config import ModelConfig, parse_config
+from onechip.models.layout import Params
+from onechip.models.tokenizer import Tokenizer
 from tools.acorn import questions, vocabulary
 from tools.acorn.batches import SHORT, Batch, Batches
 from tools.acorn.greedy import Greedy
@@ -23,11 +28,6 @@ from tools.acorn.install import install
 from tools.acorn.model import CONFIG, fresh_params
 from tools.acorn.optimizer import optimizer
 from tools.acorn.samples import Sampler, texts
-
-from onechip.models import gemma4
-from onechip.models.config import ModelConfig, parse_config
-from onechip.models.layout import Params
-from onechip.models.tokenizer import Tokenizer
 
 OUT = Path(__file__).parent / "out"
 SEED = 20260417
