@@ -34,7 +34,7 @@ def questions(tokenizer: Tokenizer) -> list[tuple[int, ...]]:
 
 
 def request(prompt: tuple[int, ...], **sampling: object) -> Request:
-    params = SamplingParams(**{"max_tokens": 64, **sampling})  # type: ignore[arg-type]
+    params = SamplingParams(**{"max_tokens": 200, **sampling})  # type: ignore[arg-type]
     return Request(f"r{next(_names)}", prompt, params)
 
 
