@@ -130,12 +130,50 @@ def test_arguments_that_are_no_object_are_refused_by_name() -> None:
             template.render([HI, call(arguments)])
 
 
+@pytest.mark.parametrize(
+    ("parameters", "field", "words"),
+    [
+        ({"properties": {"a": {"properties": 5}}}, ".properties.a.properties", "is 5: expected an object of"),
+        ({"properties": {"a": 5}}, ".properties.a", "is 5: expected a schema"),
+        ({"items": [{"anyOf": {}}]}, ".items[0].anyOf", "is {}: expected a list of schemas"),
+        ({"$defs": {"T": {"type": 1}}}, ".$defs.T.type", "is 1: expected a type"),
+        ({"properties": {"a": {"enum": "b"}}}, ".properties.a.enum", 'is "b": expected a list'),
+    ],
+)
+def test_parameters_that_are_no_schema_are_refused_by_name(
+    template: ChatTemplate, parameters: Any, field: str, words: str
+) -> None:
+    tools = [*TOOLS, {"type": "function", "function": {"name": "f", "parameters": parameters}}]
+    with pytest.raises(RequestError) as caught:
+        template.render([HI], tools)
+    assert caught.value.param == f"tools[1].function.parameters{field}"
+    assert caught.value.message.startswith(f"tools[1].function.parameters{field} {words}")
+
+
+def test_schemas_of_all_drafts_are_taken(template: ChatTemplate) -> None:
+    parameters = {
+        "type": "object",
+        "properties": {
+            "a": {"type": ["string", "null"], "anyOf": None, "description": None},
+            "b": {"type": "array", "items": {"type": "string"}},
+            "c": {"type": "array", "items": [{"type": "string"}, {"type": "integer"}]},
+            "properties": {"type": "string", "required": True},
+        },
+        "additionalProperties": False,
+    }
+    function = {"name": "f", "description": "d", "parameters": parameters}
+    assert "declaration:f" in template.render([HI], [{"type": "function", "function": function}])
+
+
 def test_what_the_template_raises_is_a_request_error() -> None:
     template = ChatTemplate("{{ raise_exception('no such role') }}", {})
     with pytest.raises(RequestError, match="no such role"):
         template.render([HI])
-    with pytest.raises(RequestError, match="refused the messages"):
+    with pytest.raises(RequestError, match="can make nothing of the messages:"):
         ChatTemplate("{{ messages[0].content + 1 }}", {}).render([HI])
+    endless = ChatTemplate("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", {})
+    with pytest.raises(RequestError, match="can make nothing of the messages or tools:"):
+        endless.render([HI], TOOLS)
 
 
 def test_the_environment_is_that_of_transformers() -> None:

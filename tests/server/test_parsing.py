@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from onechip.errors import RequestError
 from onechip.models.chat_template import ChatTemplate
+from onechip.models.json_text import MAX_NESTING
 from onechip.server.parsing import check_reserved, parse
 from onechip.server.schemas import ChatBody, CompletionBody
 from tests.server.scripted import ACORN
@@ -118,7 +119,7 @@ def test_each_endpoint_has_its_own_fields() -> None:
     with pytest.raises(RequestError, match="Unknown field: messages") as caught:
         parse(b'{"prompt": "a", "messages": []}', CompletionBody)
     assert caught.value.param == "messages"
-    with pytest.raises(RequestError, match=r"prompt\[1\] is 2\.5: expected int \| str"):
+    with pytest.raises(RequestError, match=r"prompt\[1\] is 2\.5: expected int \| str \| array"):
         parse(b'{"prompt": [1, 2.5]}', CompletionBody)
     with pytest.raises(RequestError, match="echo is not supported"):
         parse(b'{"prompt": "a", "echo": true}', CompletionBody)
@@ -128,6 +129,72 @@ def test_each_endpoint_has_its_own_fields() -> None:
 
 def test_long_values_are_cut_in_messages() -> None:
     assert len(refusal(temperature="x" * 1000)[1]) < 200
+
+
+def nested(levels: int) -> dict[str, Any]:
+    """A schema of objects inside each other; each level has two JSON objects."""
+    schema: dict[str, Any] = {"type": "string"}
+    for _ in range(levels):
+        schema = {"type": "object", "properties": {"a": schema}}
+    return schema
+
+
+@pytest.mark.parametrize("levels", [100, 5000], ids=["decodable", "beyond the decoder"])
+@pytest.mark.parametrize("brackets", ["[]", '{"a":}'])
+def test_nesting_is_limited(levels: int, brackets: str) -> None:
+    text = brackets[:-1] * levels + "1" + brackets[-1] * levels
+    with pytest.raises(RequestError, match=r"is nested too deep: .* 64 levels .* make it flatter"):
+        parse(text.encode(), ChatBody)
+    with pytest.raises(RequestError, match="nested too deep"):
+        parse(f'{{"messages": {text}}}'.encode(), ChatBody)
+
+
+def test_brackets_that_never_close() -> None:
+    with pytest.raises(RequestError, match="The body is nested too deep"):
+        parse(b"[" * 200_000, ChatBody)
+
+
+def test_what_is_nested_too_deep_is_named() -> None:
+    assert refusal(tools=tool(parameters=nested(100)))[0] == "tools[0].function.parameters"
+    assert refusal(chat_template_kwargs={"a": nested(100)})[0] == "chat_template_kwargs.a.properties.a"
+    function = {"name": "f", "arguments": json.dumps(nested(150))}
+    message = {"role": "assistant", "tool_calls": [{"id": "1", "function": function}]}
+    field = "messages[0].tool_calls[0].function.arguments"
+    with pytest.raises(RequestError, match="nested too deep") as caught:
+        TEMPLATE.render([message])
+    assert caught.value.param == field
+    assert caught.value.message.startswith(field)
+
+
+def test_the_deepest_that_is_taken_can_be_rendered() -> None:
+    deep = (MAX_NESTING - 4) // 2  # the body, the list, the tool and the function are levels too
+    fits = tool(parameters=nested(deep - 1))
+    chat(tools=fits)
+    assert "STRING" in TEMPLATE.render(HI, fits)
+    refusal(tools=tool(parameters=nested(deep)))
+
+
+def test_brackets_in_strings_are_no_levels() -> None:
+    text = "[{" * MAX_NESTING
+    assert chat(messages=[{"role": "user", "content": text}]).messages[0].content == text
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+def test_bodies_are_utf_8_without_a_mark(encoding: str) -> None:
+    with pytest.raises(
+        RequestError, match=r"The body (is in UTF-16|begins with a byte order mark).*: send UTF-8"
+    ):
+        parse('{"prompt": "a"}'.encode(encoding), CompletionBody)
+
+
+@pytest.mark.parametrize("half", [r"\ud83d", r"\ude00", r"\ud83d\u0041"])
+def test_half_a_character_is_called_so(half: str) -> None:
+    with pytest.raises(RequestError, match=r"prompt holds a lone surrogate, \\ud[e8]") as caught:
+        parse(f'{{"model": "m", "prompt": ["a{half}b"]}}'.encode(), CompletionBody)
+    assert caught.value.param == "prompt"
+    assert parse(rb'{"prompt": "\ud83d\ude00"}', CompletionBody).prompt == "\N{GRINNING FACE}"
+    with pytest.raises(RequestError, match="not JSON"):
+        parse(f'{{"prompt": "{half}'.encode(), CompletionBody)
 
 
 def test_reserved_template_variables() -> None:

@@ -17,6 +17,8 @@ import jinja2.sandbox
 import msgspec
 
 from onechip.errors import CheckpointError, RequestError
+from onechip.models.json_text import decode_json
+from onechip.models.tool_schema import check_schema
 
 Message = Mapping[str, Any]
 """One message in OpenAI's form: role, content, and what belongs to its role."""
@@ -107,8 +109,11 @@ class ChatTemplate:
             kwargs: further variables of the template, such as `enable_thinking`; none of RESERVED_VARIABLES.
 
         Raises:
-            RequestError: the template refuses the conversation, or cannot make sense of it.
+            RequestError: a tool's parameters are no schema, or the template refuses the conversation or can
+                make no sense of it.
         """
+        for index, tool in enumerate(tools or ()):
+            check_schema(tool["function"].get("parameters"), f"tools[{index}].function.parameters")
         variables = self._special_tokens | kwargs
         messages = [_with_decoded_arguments(message, index) for index, message in enumerate(messages)]
         try:
@@ -118,8 +123,13 @@ class ChatTemplate:
                 tools=list(tools) if tools else None,
                 add_generation_prompt=add_generation_prompt,
             )
-        except (jinja2.TemplateError, TypeError, ValueError, LookupError, AttributeError) as error:
+        except jinja2.TemplateError as error:
             raise RequestError(f"The chat template refused the messages: {error}", param="messages") from None
+        except (TypeError, ValueError, LookupError, AttributeError, RecursionError) as error:
+            said = "messages or tools" if tools else "messages"
+            raise RequestError(
+                f"The chat template can make nothing of the {said}: {error}.", param="messages"
+            ) from None
 
 
 def _environment() -> jinja2.Environment:
@@ -180,12 +190,7 @@ def _with_decoded_arguments(message: Message, index: int) -> Message:
 
 
 def _decoded(arguments: Any, field: str) -> dict[str, Any]:
-    value = arguments
-    if isinstance(arguments, str):
-        try:
-            value = json.loads(arguments or "{}")
-        except ValueError as error:
-            raise RequestError(f"{field} is not JSON: {error}.", param=field) from None
+    value = decode_json(arguments or "{}", field, field) if isinstance(arguments, str) else arguments
     if value is None:
         return {}
     if not isinstance(value, dict):

@@ -1,11 +1,69 @@
-"""The JSON schema of a tool's parameters: names of members -> the JSON types that they may have."""
+"""The JSON schema of a tool's parameters: names of members -> the JSON types that they may have.
+
+In: what a client sent, checked by `check_schema`. Out: `Schema`, of which unknown parts say nothing.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from onechip.errors import RequestError
+
 _TYPE_OF = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
+
+
+_MAPS = ("properties", "patternProperties", "$defs", "definitions")
+_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
+_SINGLES = ("items", "additionalProperties", "not")
+_FORMS: dict[str, tuple[tuple[type, ...], str]] = {
+    **dict.fromkeys(_MAPS, ((Mapping,), "an object of schemas")),
+    **dict.fromkeys(_LISTS, ((list,), "a list of schemas")),
+    **dict.fromkeys(_SINGLES, ((Mapping, bool), "a schema")),
+    "items": ((Mapping, bool, list), "a schema"),  # a list of them in older drafts
+    "required": ((list, bool), "a list of names"),  # true and false in the oldest drafts
+    "type": ((str, list), "a type or a list of types"),
+    "enum": ((list,), "a list of values"),
+    "description": ((str,), "a text"),
+}
+"""Keywords that templates or `Schema` read -> the Python types of their values, and how errors say that."""
+
+
+def check_schema(node: Any, field: str) -> None:
+    """Check the form of a JSON schema as far as it is read here; null counts as left out.
+
+    Args:
+        field: where `node` stands in the request.
+
+    Raises:
+        RequestError: `node` or something in it is not of the JSON type that it must be.
+    """
+    if node is None or isinstance(node, bool):  # true allows everything, false nothing
+        return
+    if not isinstance(node, Mapping):
+        raise _misformed(field, node, "a schema")
+    for keyword, (types, expected) in _FORMS.items():
+        value = node.get(keyword)
+        if value is not None and not isinstance(value, types):
+            raise _misformed(f"{field}.{keyword}", value, expected)
+    for step, member in _inner_schemas(node):
+        check_schema(member, f"{field}.{step}")
+
+
+def _inner_schemas(node: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
+    for keyword in _MAPS:
+        yield from ((f"{keyword}.{name}", member) for name, member in (node.get(keyword) or {}).items())
+    for keyword in (*_LISTS, *_SINGLES):
+        value = node.get(keyword)
+        if isinstance(value, list):
+            yield from ((f"{keyword}[{index}]", member) for index, member in enumerate(value))
+        else:
+            yield keyword, value
+
+
+def _misformed(field: str, value: Any, expected: str) -> RequestError:
+    return RequestError(f"{field} is {json.dumps(value)[:80]}: expected {expected}.", param=field)
 
 
 class Schema:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import difflib
 import re
 from typing import Any, TypeVar
@@ -9,6 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from onechip.errors import RequestError
+from onechip.models.json_text import decode_json
 
 Body = TypeVar("Body", bound=msgspec.Struct)
 
@@ -73,12 +75,11 @@ def parse(body: bytes, type: type[Body]) -> Body:
     """`body` as a `type`.
 
     Raises:
-        RequestError: it is no JSON object, has unknown or unsupported fields, or a value is not allowed.
+        RequestError: it is no JSON object in UTF-8, is nested too deep, has unknown or unsupported fields, or
+            a value is not allowed.
     """
-    try:
-        data = msgspec.json.decode(body)
-    except msgspec.DecodeError as error:
-        raise RequestError(f"The body is not JSON: {error}.") from None
+    _check_encoding(body)
+    data = decode_json(body, "The body")
     if not isinstance(data, dict):
         raise RequestError(f"The body must be a JSON object, not {_shown(data)}.")
     _remove_unsupported(data, type)
@@ -86,6 +87,15 @@ def parse(body: bytes, type: type[Body]) -> Body:
         return msgspec.convert(data, type)
     except msgspec.ValidationError as error:
         raise _explained(str(error), data) from None
+
+
+def _check_encoding(body: bytes) -> None:
+    """Refuse what JSON's standard forbids on the wire and some editors and shells write."""
+    if body.startswith(codecs.BOM_UTF8):
+        raise RequestError("The body begins with a byte order mark: send UTF-8 without one.")
+    # JSON begins with an ASCII character; in wider encodings that has a zero byte for a neighbour.
+    if body.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in body[:2]:
+        raise RequestError("The body is in UTF-16 or UTF-32: send UTF-8.")
 
 
 def _remove_unsupported(data: dict[str, Any], type: type[msgspec.Struct]) -> None:
