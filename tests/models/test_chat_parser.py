@@ -46,6 +46,12 @@ def read(
     return [delta for part in parts for delta in parser.push(part)] + parser.finish()
 
 
+def distinct(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object, which must not have the same key twice."""
+    assert len(dict(members)) == len(members)
+    return dict(members)
+
+
 def result(*args: Any, **kwargs: Any) -> tuple[str, str, list[tuple[str, Any]]]:
     """Text, reasoning and calls (name, parsed arguments); checks the order of each call's deltas."""
     deltas = read(*args, **kwargs)
@@ -56,7 +62,7 @@ def result(*args: Any, **kwargs: Any) -> tuple[str, str, list[tuple[str, Any]]]:
         fragments = [delta.fragment for delta in own if isinstance(delta, CallArguments)]
         assert [call, CallClose(index)] == [own[0], own[-1]]
         assert len(own) == len(fragments) + 2
-        calls.append((call.name, json.loads("".join(fragments))))
+        calls.append((call.name, json.loads("".join(fragments), object_pairs_hook=distinct)))
     text = "".join(delta.text for delta in deltas if isinstance(delta, Text))
     reasoning = "".join(delta.text for delta in deltas if isinstance(delta, Reasoning))
     return text, reasoning, calls
@@ -145,10 +151,23 @@ def test_answers(answer: str, expected: Any, seed: int | None) -> None:
         ("b,n:1", {"b": None, "n": 1}),
         ("n:,b:true", {"n": None, "b": True}),
         ("x:1e999.", {"x": "1e999."}),
+        ("n:1,n:2,b:true", {"n": 1, "b": True}),
+        (f"s:{Q}x{Q},{Q}s{Q}:{Q}y, z{Q},n:1", {"s": "x", "n": 1}),
+        ("s:Paris, France,s:Rome, Italy,n:1", {"s": "Paris, France", "n": 1}),
+        ("x:{a:1,a:{a:[2]},b:3},x:[{c:1},{c:2}],y:{a:1}", {"x": {"a": 1, "b": 3}, "y": {"a": 1}}),
+        ("b,b,b:false", {"b": None}),
+        ("n:1,n:[{", {"n": 1}),
+        (r'x:"\ud800",n:1', {"x": r'"\ud800"', "n": 1}),
+        (f"n:{Q}twelve{Q},n:{Q}12{Q}", {"n": "twelve"}),
     ],
 )  # fmt: skip
 def test_arguments(arguments: str, expected: Any) -> None:
     assert call_of(arguments) == expected
+
+
+@pytest.mark.parametrize("text", ["[" * 3000, '["\\ud800"]', "[NaN]"])
+def test_text_that_only_looks_like_json_stays_text(text: str) -> None:
+    assert call_of(f"l:{Q}{text}{Q}", [tool("f", l={"type": "array"})]) == {"l": text}
 
 
 def test_a_schema_behind_references_is_found() -> None:

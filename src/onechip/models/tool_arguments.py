@@ -8,8 +8,10 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
+
+import msgspec
 
 from onechip.models.tool_schema import Schema
 
@@ -28,13 +30,17 @@ class _Container:
     Attributes:
         closers: characters that may end it; the first is its own.
         member: schema of the member that is being read.
-        count: members written so far.
+        keys: those of an object's members so far.
+        count: an array's elements so far.
+        skipped: the member that is being read has a key that was there before; it is not written.
     """
 
     closers: str
     schema: Schema
     member: Schema
+    keys: set[str] = field(default_factory=set)
     count: int = 0
+    skipped: bool = False
 
     @property
     def is_object(self) -> bool:
@@ -46,7 +52,8 @@ class ArgumentsTransducer:
 
     Forgiven is what has a plain meaning: quoted keys, unquoted strings (also with commas), Python's True,
     False and None, missing or surplus commas, a closing bracket that is missing. A scalar that disagrees with
-    the tool's schema on being a string or not is converted.
+    the tool's schema on being a string or not is converted. Of members with the same key the first counts,
+    since it may have been sent when the next one comes.
 
     Attributes:
         done: the outermost object is closed.
@@ -120,7 +127,8 @@ class ArgumentsTransducer:
         return fragment
 
     def _write(self, fragment: str) -> None:
-        self._fragments.append(fragment)
+        if not any(container.skipped for container in self._open):
+            self._fragments.append(fragment)
 
     def _step(self, piece: str, position: int) -> int:
         """Read from `piece[position:]` as far as one rule goes; returns where it ends."""
@@ -223,8 +231,9 @@ class ArgumentsTransducer:
         container = self._open[-1]
         self._release()
         key = self._text if self._state == "colon" else _unwrapped(self._text)
-        self._write(("," if container.count else "") + json.dumps(key, ensure_ascii=False) + ":")
-        container.count += 1
+        container.skipped = key in container.keys
+        self._write(("," if container.keys else "") + json.dumps(key, ensure_ascii=False) + ":")
+        container.keys.add(key)
         container.member = container.schema.property(key)
         self._state = "value"
 
@@ -304,8 +313,8 @@ def _decoded_string(text: str) -> str:
     if not text.startswith('"'):
         return text
     try:
-        value = json.loads(text)
-    except ValueError:
+        value = msgspec.json.decode(text)  # json would let lone surrogates pass
+    except msgspec.DecodeError:
         return text
     return value if isinstance(value, str) else text
 
@@ -322,7 +331,7 @@ def _from_quoted(text: str, types: frozenset[str]) -> str:
         return "null"
     if bare[:1] in ("{", "[") and not types.isdisjoint(("object", "array")):
         try:
-            return json.dumps(json.loads(bare), ensure_ascii=False)
-        except ValueError:
+            return msgspec.json.encode(msgspec.json.decode(bare)).decode()
+        except (msgspec.DecodeError, RecursionError):
             pass
     return json.dumps(text, ensure_ascii=False)
