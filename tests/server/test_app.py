@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
+import http.client
+import json
 import threading
 from typing import Any
 
@@ -93,6 +96,42 @@ def test_unusable_requests(client) -> None:
     assert "application/json" in error_of(client.ask("POST", CHAT, b"{}", Content_Type=""), 415)["message"]
     large = b" " * (MAX_BODY_BYTES + 1)
     assert "larger than 32 MiB" in error_of(client.ask("POST", CHAT, large), 413)["message"]
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "br", "Zstd"])
+def test_compressed_bodies_are_refused_by_name(client, encoding) -> None:
+    reply = client.ask("POST", CHAT, gzip.compress(json.dumps(HI).encode()), Content_Encoding=encoding)
+    assert f"Content-Encoding: {encoding.lower()}" in error_of(reply, 415)["message"]
+    assert client.ask("POST", CHAT, HI, Content_Encoding="identity")[0] == 200
+
+
+def test_the_connection_goes_on_after_an_error_or_says_that_it_ends(client, engine, monkeypatch) -> None:
+    def fail(*args: Any) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("onechip.server.app._ready", fail)
+    json_type = {"Content-Type": "application/json"}
+    connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=20)
+    connection.connect()
+    first = connection.sock
+    for method, path, body, headers, status in (
+        ("POST", CHAT, b"[" * 5000, json_type, 400),
+        ("GET", "/nowhere", None, {}, 404),
+        ("GET", CHAT, None, {}, 405),
+        ("POST", CHAT, b" " * (MAX_BODY_BYTES + 1), json_type, 413),
+        ("POST", CHAT, b" " * 200_000, {}, 415),
+        ("GET", "/ready", None, {}, 500),
+    ):
+        connection.request(method, path, body, headers)
+        response = connection.getresponse()
+        response.read()
+        assert response.status == status
+        assert response.headers["Connection"] == ("close" if status == 500 else None)
+        assert connection.sock is (None if status == 500 else first)  # http.client drops it when told to
+    connection.request("GET", "/health")
+    with connection.getresponse() as response:
+        assert response.status == 200
+    connection.close()
 
 
 def test_the_key_is_needed_for_v1_only(engine) -> None:

@@ -98,8 +98,13 @@ async def _read_body(request: Request) -> bytes:
     """The body, if it is JSON and not too large.
 
     Raises:
-        HTTPException: 415 for another content type, 413 for too many bytes.
+        HTTPException: 415 for another content type or a compressed body, 413 for too many bytes.
     """
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding != "identity":
+        raise HTTPException(
+            415, f"The body has Content-Encoding: {encoding}: send it as it is, without Content-Encoding."
+        )
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json" and not kind.endswith("+json"):
         said = f"it says {kind}" if kind else "it says nothing"

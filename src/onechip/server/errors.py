@@ -74,6 +74,6 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
 
 
 async def on_bug(request: Request, error: Exception) -> Response:
-    """Handler for everything else; the log has the traceback."""
+    """Handler for everything else; the log has the traceback. uvicorn then closes the connection."""
     detail = ErrorDetail("The server made a mistake; its log says more.", "server_error")
-    return json_response(ErrorBody(detail), HTTPStatus.INTERNAL_SERVER_ERROR)
+    return json_response(ErrorBody(detail), HTTPStatus.INTERNAL_SERVER_ERROR, {"Connection": "close"})
