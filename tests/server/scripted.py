@@ -28,6 +28,7 @@ from onechip.server.service import Model, Service
 ACORN = Path(onechip.models.__file__).parent / "acorn"
 TOKENIZER = Tokenizer.load(ACORN, [1])
 CHAT = "/v1/chat/completions"
+LARGEST_CONTEXT = 300
 HI = {"messages": [{"role": "user", "content": "Hi"}]}
 
 
@@ -168,7 +169,7 @@ class Client:
 
 
 def model(engine: ScriptedEngine) -> Model:
-    return Model(engine, TOKENIZER, ChatTemplate.load(ACORN), GenerationDefaults.load(ACORN))
+    return Model(engine, TOKENIZER, ChatTemplate.load(ACORN), GenerationDefaults.load(ACORN), LARGEST_CONTEXT)
 
 
 @contextmanager

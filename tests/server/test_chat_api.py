@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.scripted import CHAT, HI, TOKENIZER, error_of, wait_until
+from tests.server.scripted import CHAT, HI, LARGEST_CONTEXT, TOKENIZER, error_of, wait_until
 
 TEXT = "/v1/completions"
 PARAMETERS = {"type": "object", "properties": {"s": {"type": "string"}}}
@@ -144,13 +144,17 @@ def test_plain_completions(client, engine) -> None:
     assert engine.requests[1].prompt == engine.requests[0].prompt
     assert client.ask("POST", TEXT, {"prompt": [7, 8, 9]})[0] == 200
     assert engine.requests[2].prompt == (7, 8, 9)  # ids are taken as they are
+    assert client.ask("POST", TEXT, {"prompt": [[7, 8, 9]]})[0] == 200
+    assert engine.requests[3].prompt == (7, 8, 9)
     *events, done = client.stream(TEXT, {"prompt": "Hi"})
     assert done == "[DONE]"
     assert [event["choices"][0]["text"] for event in events] == ["Hello", " you", ""]
     assert [event["choices"][0]["finish_reason"] for event in events] == [None, None, "stop"]
 
 
-@pytest.mark.parametrize("prompt", [[], ["a", "b"], [1, "a"], [1, TOKENIZER.vocab_size], [-1]])
+@pytest.mark.parametrize(
+    "prompt", [[], ["a", "b"], [1, "a"], [1, TOKENIZER.vocab_size], [-1], [[1], [2]], [[]], [1, [2]], [[-1]]]
+)
 def test_prompts_that_are_refused(client, prompt) -> None:
     assert error_of(client.ask("POST", TEXT, {"prompt": prompt}), 400)["param"] == "prompt"
 
@@ -167,6 +171,7 @@ def test_a_prompt_that_does_not_fit(client, engine) -> None:
     error = error_of(client.ask("POST", TEXT, {"prompt": [7] * engine.context}), 400)
     assert error["code"] == "context_length_exceeded"
     assert "200 tokens" in error["message"]
+    assert f"larger --context (this model takes {LARGEST_CONTEXT})" in error["message"]
     error = error_of(client.ask("POST", CHAT, HI | {"max_tokens": 1000}), 400)
     assert (error["code"], error["param"]) == ("context_length_exceeded", "max_tokens")
     assert engine.requests == []

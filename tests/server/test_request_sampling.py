@@ -35,7 +35,8 @@ def test_seeds() -> None:
     assert params(seed=7).seed == 7
     assert params(seed=2**32 - 1).seed == 2**32 - 1
     assert all(0 <= params(seed=seed).seed < 2**32 for seed in (-1, -(2**63), 2**63 - 1, 2**32))
-    assert params(seed=2**40).seed != params(seed=2**41).seed
+    edges = (0, -1, 1, 2**32, -2, 2**32 + 1, 2**40, -(2**40) - 1, 2**63 - 1, -(2**63))
+    assert len({params(seed=seed).seed for seed in edges}) == len(edges)
     assert len({params().seed for _ in range(5)}) > 1
 
 
@@ -49,15 +50,20 @@ def test_fields_that_do_not_go_together() -> None:
 
 
 def test_the_output_fits_in_the_context() -> None:
-    assert output_limit(None, "max_tokens", 60, 100) == 40
-    assert output_limit(40, "max_tokens", 60, 100) == 40
+    assert output_limit(None, "max_tokens", 60, 100, 100) == 40
+    assert output_limit(40, "max_tokens", 60, 100, 100) == 40
     with pytest.raises(
         RequestError, match=r"max_tokens is 41, .* 60 of the context's 100 .* ask for 40"
     ) as caught:
-        output_limit(41, "max_tokens", 60, 100)
+        output_limit(41, "max_tokens", 60, 100, 100)
     assert (caught.value.param, caught.value.code) == ("max_tokens", "context_length_exceeded")
-    with pytest.raises(RequestError, match="prompt has 100 tokens, but the context is 100"):
-        output_limit(1, "max_tokens", 100, 100)
+    with pytest.raises(RequestError, match=r"prompt has 100 tokens, .* is 100 .*: shorten the prompt\.$"):
+        output_limit(1, "max_tokens", 100, 100, 100)
+
+
+def test_a_larger_context_is_advised_only_where_the_model_takes_it() -> None:
+    with pytest.raises(RequestError, match=r"a larger --context \(this model takes 300\)\.$"):
+        output_limit(1, "max_tokens", 100, 100, 300)
 
 
 def test_stop_strings_are_a_list() -> None:

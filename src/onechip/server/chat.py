@@ -48,7 +48,9 @@ async def chat_completions(service: Service, body: ChatBody, receive: Receive) -
     tools = msgspec.to_builtins(body.tools or []) if body.tool_choice != "none" else []
     prompt = await chat_prompt(model, body.messages, tools, body.chat_template_kwargs)
     field = "max_tokens" if body.max_completion_tokens is None else "max_completion_tokens"
-    limit = output_limit(getattr(body, field), field, len(prompt), model.engine.context)
+    limit = output_limit(
+        getattr(body, field), field, len(prompt), model.engine.context, model.largest_context
+    )
     params = sampling_params(body, model.defaults, limit, model.tokenizer.vocab_size)
     request = Request(f"chatcmpl-{secrets.token_hex(16)}", tuple(prompt), params)
     answer = Answer(

@@ -31,7 +31,9 @@ async def completions(service: Service, body: CompletionBody, receive: Receive) 
     """
     model = service.model(body.model)
     prompt = await _prompt_ids(body.prompt, model)
-    limit = output_limit(body.max_tokens, "max_tokens", len(prompt), model.engine.context)
+    limit = output_limit(
+        body.max_tokens, "max_tokens", len(prompt), model.engine.context, model.largest_context
+    )
     params = sampling_params(body, model.defaults, limit, model.tokenizer.vocab_size)
     request = Request(f"cmpl-{secrets.token_hex(16)}", tuple(prompt), params)
     reader = TextReader(model.tokenizer.stream(body.skip_special_tokens is not False))
@@ -48,12 +50,12 @@ async def completions(service: Service, body: CompletionBody, receive: Receive) 
     return json_response(TextCompletion(request.id, created, model_id, [choice], generation.usage))
 
 
-async def _prompt_ids(prompt: str | list[int | str], model: Model) -> list[int]:
+async def _prompt_ids(prompt: str | Sequence[int | str | list[int]], model: Model) -> list[int]:
     """Token ids of the prompt: a text gets a BOS if it has none, ids are taken as they are."""
-    if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str):
-        prompt = prompt[0]
     if isinstance(prompt, str):
         return await model.encode(prompt, add_bos=True)
+    if len(prompt) == 1 and not isinstance(prompt[0], int):
+        return await _prompt_ids(prompt[0], model)
     ids = [id for id in prompt if isinstance(id, int)]
     if len(ids) != len(prompt) or not ids:
         raise RequestError(

@@ -65,12 +65,13 @@ def load_model(config: ServeConfig, progress: Progress) -> Model:
     from onechip.models.tokenizer import Tokenizer
 
     folder = resolve_model(config.model)
-    eos_ids = read_config(folder).eos_ids
+    model_config = read_config(folder)
     return Model(
-        tokenizer=Tokenizer.load(folder, eos_ids),
+        tokenizer=Tokenizer.load(folder, model_config.eos_ids),
         template=ChatTemplate.load(folder),
         defaults=GenerationDefaults.load(folder),
         engine=Engine.load(config.engine(folder), progress),
+        largest_context=model_config.max_position,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from typing import TypeVar
 
@@ -20,8 +21,6 @@ def sampling_params(
     vocab_size: int,
 ) -> SamplingParams:
     """What the engine is asked for.
-
-    A seed is any signed 64-bit number, of which the engine takes 32: seeds below 2**32 are themselves.
 
     Raises:
         RequestError: fields that are allowed one by one do not go together.
@@ -45,7 +44,7 @@ def sampling_params(
         top_k=max(_given(body.top_k, defaults.top_k), 0),
         top_p=_given(body.top_p, defaults.top_p),
         min_p=_given(body.min_p, defaults.min_p),
-        seed=(seed ^ (seed >> 32)) & 0xFFFFFFFF,
+        seed=_engine_seed(seed),
         max_tokens=max_tokens,
         min_tokens=min_tokens,
         stop_token_ids=tuple(dict.fromkeys(body.stop_token_ids or ())),
@@ -53,17 +52,32 @@ def sampling_params(
     )
 
 
-def output_limit(asked: int | None, field: str, prompt_tokens: int, context: int) -> int:
+def _engine_seed(seed: int) -> int:
+    """The 32 bits that the engine takes of a signed 64-bit seed: the seed itself, or else a hash of it."""
+    if 0 <= seed < 2**32:
+        return seed
+    digest = hashlib.blake2b(seed.to_bytes(8, "big", signed=True), digest_size=4).digest()
+    return int.from_bytes(digest, "big")
+
+
+def output_limit(
+    asked: int | None, field: str, prompt_tokens: int, context: int, largest_context: int
+) -> int:
     """How many tokens the answer may have: what was asked for in `field`, or the rest of the context.
+
+    Args:
+        context: tokens of one request, prompt and output together.
+        largest_context: what `context` could be with this model.
 
     Raises:
         RequestError: the prompt, or the prompt and what was asked for, do not fit in the context.
     """
     room = context - prompt_tokens
     if room < 1:
+        larger = f", or start the server with a larger --context (this model takes {largest_context})"
         raise RequestError(
             f"The prompt has {prompt_tokens} tokens, but the context is {context} tokens for prompt and "
-            "output together: shorten the prompt, or start the server with a larger --context.",
+            f"output together: shorten the prompt{larger if context < largest_context else ''}.",
             code="context_length_exceeded",
         )
     if asked is not None and asked > room:

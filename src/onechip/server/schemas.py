@@ -145,9 +145,9 @@ class ChatBody(GenerationBody, kw_only=True, forbid_unknown_fields=True):
 
 
 class CompletionBody(GenerationBody, kw_only=True, forbid_unknown_fields=True):
-    """POST /v1/completions. `prompt`: one text, one list of token ids, or a list with one text."""
+    """POST /v1/completions. `prompt`: one text or one list of token ids, or a list with just that in it."""
 
-    prompt: str | list[int | str]
+    prompt: str | list[int | str | list[int]]
 
 
 class TokenizeBody(Struct, kw_only=True, forbid_unknown_fields=True):

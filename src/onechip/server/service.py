@@ -26,12 +26,17 @@ LONG_TEXT = 16_384
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """Everything that answering takes."""
+    """Everything that answering takes.
+
+    Attributes:
+        largest_context: tokens of one request that the checkpoint allows; the engine may allow fewer.
+    """
 
     engine: ServedEngine
     tokenizer: Tokenizer
     template: ChatTemplate
     defaults: GenerationDefaults
+    largest_context: int
 
     async def encode(self, text: str, add_bos: bool) -> list[int]:
         """Token ids of `text`."""
