@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
 import re
 import signal
@@ -235,6 +236,19 @@ def test_errors_are_the_clients_own(client: openai.OpenAI, served: Process) -> N
     assert caught.value.code == "context_length_exceeded"
     with pytest.raises(openai.NotFoundError):
         client.embeddings.create(model="acorn", input="x")
+
+
+def test_an_upgrade_to_websocket_is_refused_quietly(served: Process) -> None:
+    said = len(served.log)
+    headers = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
+    for path in ("/v1/chat/completions", "/nowhere"):
+        connection = http.client.HTTPConnection(served.url.removeprefix("http://"), timeout=20)
+        connection.request("GET", path, headers=headers)
+        with connection.getresponse() as reply:
+            assert (reply.status, reply.headers["Connection"]) == (400, "close")
+            assert "no WebSocket here" in json.loads(reply.read())["error"]["message"]
+    served.get("/health")
+    assert served.log[said:] == []
 
 
 def test_leaving_a_stream_frees_its_slot(client: openai.OpenAI, served: Process) -> None:

@@ -16,6 +16,7 @@ from onechip.errors import UsageError
 from onechip.server.app import create_app
 from onechip.server.service import Model, Service
 from onechip.server.terminal import Terminal
+from onechip.server.upgrade import RefusedUpgrade
 
 DRAIN_S = 600.0
 """How long running requests may take after the first Ctrl-C."""
@@ -100,6 +101,7 @@ class _Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 create_app(service, self._on_loaded),
+                ws=RefusedUpgrade,
                 log_level="warning",
                 access_log=False,
                 timeout_keep_alive=KEEP_ALIVE_S,
