@@ -38,10 +38,7 @@ def test_a_folder_named_as_a_hub_id_is_the_folder(tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        (
-            "model.gguf",
-            r"model\.gguf is a GGUF file, which comes in a later version\. Served are Hugging Face",
-        ),
+        ("/no/such.gguf", r"/no/such\.gguf does not exist\. Served are Hugging Face"),
         ("/no/such/folder", "/no/such/folder is no folder here: give a folder, a hub id"),
         ("gemma", "gemma is no folder here"),
         ("a/b/c", "a/b/c is no folder here"),
@@ -50,6 +47,16 @@ def test_a_folder_named_as_a_hub_id_is_the_folder(tmp_path: Path, monkeypatch: p
 def test_names_that_are_nothing(name: str, message: str) -> None:
     with pytest.raises(CheckpointError, match=message):
         resolve_model(name)
+
+
+def test_gguf_is_named_in_a_folder_and_alone(tmp_path: Path) -> None:
+    gguf = tmp_path / "model-q4_0.gguf"
+    gguf.touch()
+    for model in (tmp_path, gguf):
+        with pytest.raises(CheckpointError, match=r"model-q4_0\.gguf is a GGUF file, which comes in a later"):
+            resolve_model(str(model))
+    (tmp_path / "model.safetensors").touch()
+    assert resolve_model(str(tmp_path)) == tmp_path
 
 
 def test_a_file_is_no_folder(tmp_path: Path) -> None:

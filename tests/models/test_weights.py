@@ -182,6 +182,15 @@ def test_surplus_tensor(name: str, tmp_path: Path) -> None:
     refused(folder, f"{name} in .* is not a tensor of this model")
 
 
+def test_a_stray_tensor_of_the_other_naming_is_the_one_that_is_refused(tmp_path: Path) -> None:
+    def add(name: str) -> Callable[[Tensors], object]:
+        return lambda tensors: tensors.update({name: np.zeros(2, np.float32)})
+
+    for case, stray in (("31b", f"{PREFIX}layers.0.x.weight"), ("e2b", "model.layers.0.x.weight")):
+        folder = rewrite(GOLDEN / case, tmp_path / case, add(stray))
+        refused(folder, f"^{stray} in .* is not a tensor of this model")
+
+
 def test_value_projection_is_surplus_where_k_is_v(tmp_path: Path) -> None:
     name = "model.layers.1.self_attn.v_proj.weight"
     folder = rewrite(
@@ -222,7 +231,7 @@ def test_no_weights(tmp_path: Path) -> None:
     [
         (
             lambda folder: (folder / "model-00002-of-00003.safetensors").unlink(),
-            "model-00002.* cannot be read: No such",
+            "model-00002-of-00003.safetensors is missing in .*sharded, model.safetensors.index.json names it",
         ),
         (lambda folder: (folder / "model.safetensors.index.json").write_text("{}"), "has no weight_map"),
         (

@@ -22,15 +22,25 @@ def resolve_model(model: str) -> Path:
     if model == "acorn":
         return _ACORN
     path = Path(model).expanduser()
-    if path.suffix == ".gguf":
-        raise CheckpointError(f"{model} is a GGUF file, which comes in a later version. {_SERVED}")
     if path.is_dir():
+        if gguf := _only_gguf(path):
+            raise CheckpointError(f"{gguf} is a GGUF file, which comes in a later version. {_SERVED}")
         return path
+    if path.suffix == ".gguf":
+        what = "is a GGUF file, which comes in a later version" if path.exists() else "does not exist"
+        raise CheckpointError(f"{model} {what}. {_SERVED}")
     if path.exists():
         raise CheckpointError(f"{model} is a file: give the folder that holds config.json and the weights.")
     if not _HUB_ID.fullmatch(model):
         raise CheckpointError(f"{model} is no folder here: give a folder, a hub id (owner/name), or acorn.")
     return _download(model)
+
+
+def _only_gguf(folder: Path) -> Path | None:
+    """The first GGUF file of a folder that has no safetensors."""
+    if any(folder.glob("*.safetensors")):
+        return None
+    return next(iter(sorted(folder.glob("*.gguf"))), None)
 
 
 def _download(repo: str) -> Path:

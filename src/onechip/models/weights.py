@@ -153,8 +153,11 @@ class _Checkpoint:
         self._config = config
         self._scheme: W4A16 | None = read_scheme(read_json(folder / "config.json"))
         self._files = {name: file for file in open_files(folder) for name in file.tensors}
-        nested = any(name.startswith(_NESTED_PREFIX) for name in self._files)
-        self._prefix = _NESTED_PREFIX if nested else _FLAT_PREFIX
+        # By the most layers, so that a stray tensor of the other naming is the one that is refused.
+        self._prefix = max((_FLAT_PREFIX, _NESTED_PREFIX), key=self._layer_tensors)
+
+    def _layer_tensors(self, prefix: str) -> int:
+        return sum(name.startswith(f"{prefix}layers.") for name in self._files)
 
     def _packed(self, spec: TensorSpec) -> bool:
         return spec.linear and self._scheme is not None and self._scheme.covers(self._name(spec.module))
@@ -264,7 +267,11 @@ def _open_shards(folder: Path) -> list[TensorFile]:
         isinstance(v, str) and Path(v).name == v for v in table.values()
     ):
         raise CheckpointError(f"{index} has no weight_map of tensor names to file names: fetch it again.")
-    files = {name: TensorFile(folder / name) for name in sorted(set(table.values()))}
+    shards = sorted(set(table.values()))
+    for name in shards:
+        if not (folder / name).exists():
+            raise CheckpointError(f"{name} is missing in {folder}, {index.name} names it: fetch that file.")
+    files = {name: TensorFile(folder / name) for name in shards}
     for tensor, name in table.items():
         if tensor not in files[name].tensors:
             raise CheckpointError(f"{tensor} is missing in {folder / name}, where {index.name} puts it.")
