@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import onechip
 from onechip.engine import aot
 from onechip.engine.programs import Program
 
@@ -41,7 +43,19 @@ def test_a_folder_that_cannot_be_written_costs_only_the_cache(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").write_text("in the way")
-    assert result(aot.load_or_compile(program(), tmp_path / "file" / "folder")) == [1.0] * 4
+    assert aot.usable(tmp_path / "file" / "folder") is None
+    assert capsys.readouterr().out.count("cannot be written") == 1
+    assert aot.usable(tmp_path / "a" / "b") == tmp_path / "a" / "b"
+
+
+def test_a_disk_that_is_full_costs_only_the_cache(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    assert result(aot.load_or_compile(program(), tmp_path)) == [1.0] * 4
     assert "cannot be kept" in capsys.readouterr().out
 
 
@@ -60,6 +74,25 @@ def test_the_fingerprint_hangs_on_what_programs_hang_on(monkeypatch: pytest.Monk
     monkeypatch.delenv("XLA_FLAGS")
     monkeypatch.setattr(aot, "_sources", lambda: iter([b"another source"]))
     assert aot.fingerprint("config", (1, 2)) != first
+
+
+def test_every_module_that_programs_are_traced_through_is_in_the_fingerprint() -> None:
+    """What programs.py imports of our own, through and through, less what holds only types and numbers."""
+    root = Path(onechip.__file__).parent
+    listed = {path for pattern in aot.PROGRAM_SOURCES for path in root.glob(pattern)}
+    seen, todo = set[Path](), [root / "engine/programs.py"]
+    while todo:
+        path = todo.pop()
+        seen.add(path)
+        tree = ast.parse(path.read_text())
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("onechip."):
+                base = root / (node.module or "").removeprefix("onechip.").replace(".", "/")
+                found = [base.with_suffix(".py"), *(base / f"{name.name}.py" for name in node.names)]
+                todo += [path for path in found if path.exists() and path not in seen]
+    without_programs = {"engine/plan.py", "engine/types.py", "engine/chip.py", "engine/scheduler.py"}
+    without_programs |= {"engine/placement.py", "models/layout.py", "models/quant.py", "errors.py"}
+    assert {str(path.relative_to(root)) for path in seen - listed} == without_programs
 
 
 def test_prune_keeps_what_was_used_last(tmp_path: Path) -> None:

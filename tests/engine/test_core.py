@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import json
+import shutil
 import threading
 import time
 from dataclasses import replace
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -17,8 +19,10 @@ from onechip.engine import core
 from onechip.engine.core import Engine
 from onechip.engine.start import LoadedEngine
 from onechip.engine.types import MAX_STOP_IDS, EngineConfig, Request, SamplingParams
-from onechip.errors import EngineError, QueueFullError, RequestError
+from onechip.errors import CheckpointError, EngineError, QueueFullError, RequestError
+from onechip.models.config import read_config, read_json
 from onechip.models.tokenizer import Tokenizer
+from onechip.models.weights import load_weights, save_checkpoint
 from tests.engine.conftest import ACORN, Client
 
 _names = itertools.count()
@@ -177,6 +181,16 @@ def test_the_second_start_compiles_nothing(acorn_engine: Engine, engine_cache: P
     compiles = core.load(EngineConfig(ACORN, context=1024, cache_dir=engine_cache), lambda *_: None).compiles
     assert compiles.total == 0
     assert len(list(engine_cache.glob("executables/*/*.bin"))) == 8
+
+
+def test_damaged_weights_are_refused_at_the_start(tmp_path: Path, engine_cache: Path) -> None:
+    for path in ACORN.iterdir():
+        shutil.copy(path, tmp_path)
+    config = read_config(ACORN)
+    params = load_weights(ACORN, config) | {"norm": np.full(config.hidden, np.nan, ml_dtypes.bfloat16)}
+    save_checkpoint(tmp_path, read_json(ACORN / "config.json"), params)
+    with pytest.raises(CheckpointError, match="not finite"):
+        core.load(EngineConfig(tmp_path, context=1024, cache_dir=engine_cache), lambda *_: None)
 
 
 class Jammed:

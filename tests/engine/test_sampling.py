@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from onechip.engine import sampling
 from onechip.engine.sampling import SamplingRows
-from onechip.engine.types import SamplingParams
+from onechip.engine.types import NO_TOKEN, SamplingParams
 
 VOCABULARY = 50
 choose = jax.jit(sampling.choose)
@@ -69,6 +69,15 @@ def test_greedy_is_argmax_and_the_first_of_equals() -> None:
     chosen = choose(jnp.asarray(logits), params, jnp.arange(8), jnp.ones(8, bool))
     np.testing.assert_array_equal(chosen, logits.argmax(-1))
     assert chosen[3] == 7
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_logits_that_are_no_numbers_choose_no_token(temperature: float) -> None:
+    logits = jnp.zeros((2, VOCABULARY)).at[0].set(jnp.nan)
+    params = rows(*[SamplingParams(temperature=temperature)] * 2)
+    chosen = choose(logits, params, jnp.arange(2), jnp.ones(2, bool))
+    assert chosen[0] == NO_TOKEN
+    assert chosen[1] >= 0
 
 
 def test_draws_follow_the_distribution() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from onechip.engine import scheduler
 from onechip.engine.scheduler import DecodeWindow, Limits, PrefillChunk, Result, State, Turn
-from onechip.engine.types import Event, Request, SamplingParams
+from onechip.engine.types import NO_TOKEN, Event, Request, SamplingParams
 
 STOP = 7
 LIMITS = Limits(row_buckets=(2, 4, 6), chunk_buckets=(4, 16), window=3, prefill_budget=32)
@@ -63,6 +63,13 @@ def test_stop_token_ends_inside_a_window_and_the_late_window_is_thrown_away() ->
     assert turn.prefills[0].slot == 0, "the slot is free at once"
     state, events = scheduler.apply(state, [Result(0, "a", (5, 5, 5))])
     assert events == []
+
+
+def test_logits_that_are_no_numbers_end_one_request_with_an_error() -> None:
+    state, _ = scheduler.plan(submitted(request("a", max_tokens=50), request("b", max_tokens=50)))
+    state, events = scheduler.apply(state, [Result(0, "a", (1, NO_TOKEN, 3)), Result(1, "b", (1,))])
+    assert events == [Event("a", (1,), "error", error=scheduler.NOT_FINITE), Event("b", (1,))]
+    assert state.slots[0] is None
 
 
 def test_long_prompt_is_cut_into_chunks_within_the_budget_while_others_run() -> None:

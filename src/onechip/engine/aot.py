@@ -26,14 +26,24 @@ from onechip.kernels import xla
 KEPT_FINGERPRINTS = 8
 """Folders of executables that stay in the cache, newest first."""
 
+PROGRAM_SOURCES = (
+    "kernels/*.py",
+    "models/gemma4.py",
+    "models/config.py",
+    "engine/programs.py",
+    "engine/cache.py",
+    "engine/sampling.py",
+)
+"""Modules whose code becomes part of a program; a change in one makes every kept executable stale."""
+
 Executable = Callable[..., Any]
 
 
 def _sources() -> Iterator[bytes]:
-    """The source of every module whose change may change a program."""
+    """The source of every module that a program is traced through."""
     root = Path(onechip.__file__).parent
-    for folder in ("kernels", "models", "engine"):
-        for path in sorted((root / folder).glob("*.py")):
+    for pattern in PROGRAM_SOURCES:
+        for path in sorted(root.glob(pattern)):
             yield path.read_bytes()
 
 
@@ -71,6 +81,18 @@ def fingerprint(*parts: object) -> str:
     return digest.hexdigest()[:32]
 
 
+def usable(folder: Path) -> Path | None:
+    """The folder, made if need be; None, with a word, if nothing can be kept there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
+    except OSError as error:
+        reason = error.strerror or str(error)
+        print(f"onechip: {folder} cannot be written ({reason}); every start compiles all programs anew")
+        return None
+
+
 def _load(path: Path) -> Executable | None:
     try:
         payload = pickle.loads(path.read_bytes())
@@ -88,7 +110,6 @@ def _save(path: Path, compiled: Any) -> None:
     cache.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         payload = pickle.dumps(serialize_executable.serialize(compiled))
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
             file.write(payload)

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from onechip.engine.types import MAX_STOP_IDS, SamplingParams
+from onechip.engine.types import MAX_STOP_IDS, NO_TOKEN, SamplingParams
 from onechip.kernels.api import Leaf
 
 DROPPED = -jnp.inf
@@ -119,14 +119,14 @@ def filtered(logits: jax.Array, rows: SamplingRows) -> jax.Array:
 
 
 def _argmax(scores: jax.Array) -> jax.Array:
-    """Index of the largest of each row [rows, V] -> [rows] int32, the first of equals.
+    """Index of the largest of each row [rows, V] -> [rows] int32, the first of equals; NO_TOKEN for NaN.
 
     Two plain reductions: XLA's CPU backend runs them as vectors, and argmax itself value by value.
     """
     vocabulary = scores.shape[-1]
     highest = scores.max(axis=-1, keepdims=True)
-    index = jnp.where(scores == highest, jnp.arange(vocabulary, dtype=jnp.int32), vocabulary - 1)
-    return index.min(axis=-1)
+    index = jnp.where(scores == highest, jnp.arange(vocabulary, dtype=jnp.int32), vocabulary).min(axis=-1)
+    return jnp.where(index < vocabulary, index, NO_TOKEN)
 
 
 def _noise(seed: jax.Array, position: jax.Array, vocabulary: int) -> jax.Array:
@@ -151,7 +151,7 @@ def choose(logits: jax.Array, rows: SamplingRows, positions: jax.Array, active: 
     def draw() -> jax.Array:
         noise = jax.vmap(_noise, (0, 0, None))(rows.seed, positions, logits.shape[-1])
         drawn = _argmax(filtered(logits, rows) + noise)
-        return jnp.where(rows.temperature > 0, drawn, greedy)
+        return jnp.where((rows.temperature > 0) & (greedy != NO_TOKEN), drawn, greedy)
 
     chosen: jax.Array = lax.cond(jnp.any(active & (rows.temperature > 0)), draw, lambda: greedy)
     return chosen

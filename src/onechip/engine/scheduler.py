@@ -15,7 +15,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from onechip.engine.types import Event, FinishReason, Request
+from onechip.engine.types import NO_TOKEN, Event, FinishReason, Request
+
+NOT_FINITE = "the model's logits are not finite numbers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +220,8 @@ def _cut(running: Running, tokens: tuple[int, ...]) -> tuple[tuple[int, ...], Fi
     """The tokens up to and including the one that ends the request, and why it ends."""
     left = running.request.sampling.max_tokens - running.emitted
     for count, token in enumerate(tokens[:left], start=1):
+        if token == NO_TOKEN:
+            return tokens[: count - 1], "error"
         if token in running.stops:
             return tokens[:count], "stop"
     return tokens[:left], "length" if len(tokens) >= left else None
@@ -232,6 +236,8 @@ def apply(state: State, results: Sequence[Result]) -> tuple[State, list[Event]]:
         if running is None or running.request.id != result.request_id:
             continue
         tokens, finish = _cut(running, result.tokens)
-        events.append(Event(result.request_id, tokens, finish))
+        events.append(
+            Event(result.request_id, tokens, finish, error=NOT_FINITE if finish == "error" else None)
+        )
         slots[result.slot] = None if finish else replace(running, emitted=running.emitted + len(tokens))
     return replace(state, slots=tuple(slots)), events

@@ -17,7 +17,8 @@ from onechip.engine.aot import Executable
 from onechip.engine.chip import Chip
 from onechip.engine.placement import Precision
 from onechip.engine.plan import Plan, make_plan
-from onechip.engine.types import EngineConfig, Progress
+from onechip.engine.types import NO_TOKEN, EngineConfig, Progress
+from onechip.errors import CheckpointError
 from onechip.models.config import ModelConfig, read_config, read_json
 from onechip.models.layout import Params, expected_tensors
 from onechip.models.scheme import read_scheme
@@ -141,8 +142,9 @@ def _load_programs(
     folder = None
     if cache_dir is not None:
         shapes = [(program.name, program.arguments) for program in listing]
-        folder = cache_dir / "executables" / aot.fingerprint(config, precision, plan.window, shapes)
-        if not folder.is_dir():
+        fingerprint = aot.fingerprint(config, precision, plan.window, shapes)
+        folder = aot.usable(cache_dir / "executables" / fingerprint)
+        if folder is not None and not any(folder.iterdir()):
             progress("compiling for the first time (kept for the next start)", 0.45)
     executables = {}
     # XLA compiles a program mostly on one core, and lets go of Python's lock meanwhile.
@@ -152,20 +154,27 @@ def _load_programs(
             executables[names[future]] = future.result()
             share = len(executables) / len(listing)
             progress(f"programs: {len(executables)} of {len(listing)}", 0.45 + 0.5 * share)
-    if folder is not None and folder.is_dir():
+    if folder is not None:
         aot.prune(folder)
     return executables
 
 
 def _warm_up(loaded: LoadedEngine) -> None:
-    """Run the smallest program of each kind once, so that the first request finds everything paged in."""
+    """Run the smallest program of each kind once, so that the first request finds everything paged in.
+
+    Raises CheckpointError if what they compute is not a number.
+    """
     bucket = loaded.plan.chunk_buckets[0]
     chunk = programs.Chunk(
         np.zeros(bucket, np.int32), np.int32(0), np.int32(0), np.int32(bucket), np.bool_(True)
     )
-    loaded.state, _ = loaded.prefill[bucket](loaded.params, loaded.state, chunk, sampling.rows_of())
+    loaded.state, first = loaded.prefill[bucket](loaded.params, loaded.state, chunk, sampling.rows_of())
     bucket = loaded.plan.row_buckets[0]
     active = np.zeros(bucket, np.bool_)
     active[0] = True
     loaded.state, tokens = loaded.decode[bucket](loaded.params, loaded.state, active)
-    np.asarray(tokens)
+    if NO_TOKEN in (int(first), *np.asarray(tokens)[:, 0]):
+        raise CheckpointError(
+            "The model's logits are not finite numbers: its weights are damaged, or too large for this "
+            "dtype; fetch them again, or try --dtype f32."
+        )

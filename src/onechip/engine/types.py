@@ -17,6 +17,9 @@ activations.
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
 
+NO_TOKEN = -1
+"""What the device chooses where a row's logits are not numbers."""
+
 MAX_STOP_IDS = 16
 """How many stop token ids one request may have, the model's own included (a row of the stop-id array)."""
 

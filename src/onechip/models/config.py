@@ -6,6 +6,7 @@ Whatever the file says that we do not serve is refused here, by name, before any
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -192,7 +193,7 @@ class _Fields:
 
     def positive(self, name: str) -> float:
         value = self.values.get(name)
-        if not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
+        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
             raise self.wrong(name, "a number above 0")
         return float(value)
 
