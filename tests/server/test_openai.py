@@ -7,6 +7,7 @@ import http.client
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -248,6 +249,18 @@ def test_an_upgrade_to_websocket_is_refused_quietly(served: Process) -> None:
             assert (reply.status, reply.headers["Connection"]) == (400, "close")
             assert "no WebSocket here" in json.loads(reply.read())["error"]["message"]
     served.get("/health")
+    assert served.log[said:] == []
+
+
+def test_hanging_up_in_the_middle_of_a_body_is_no_bug(served: Process) -> None:
+    said = len(served.log)
+    host, port = served.url.removeprefix("http://").split(":")
+    head = "POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n"
+    with socket.create_connection((host, int(port)), timeout=20) as connection:
+        connection.sendall(f"{head}Expect: 100-continue\r\n\r\n".encode())
+        assert connection.recv(100).startswith(b"HTTP/1.1 100 ")  # the body is being read
+        connection.sendall(b"{")
+    time.sleep(0.2)  # a traceback would take its way through the log
     assert served.log[said:] == []
 
 

@@ -12,7 +12,7 @@ import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -85,10 +85,10 @@ def _get(path: str, respond: Callable[[Request], Response]) -> Route:
 def _post(path: str, service: Service, body_type: type[msgspec.Struct], answer: Answer) -> Route:
     async def endpoint(request: Request) -> Response:
         service.model()  # while it is not ready, no body is worth reading
-        body = parsing.parse(await _read_body(request), body_type)
         try:
+            body = parsing.parse(await _read_body(request), body_type)
             return await answer(service, body, request.receive)
-        except ClientGone:
+        except (ClientGone, ClientDisconnect):
             return Response(status_code=499)  # nobody reads it; nginx's code for "client closed request"
 
     return Route(path, endpoint, methods=["POST"])
