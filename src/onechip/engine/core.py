@@ -49,10 +49,11 @@ class _InFlight:
     tokens: Any
 
     def results(self) -> list[Result]:
-        """Wait for the device, and give each request its tokens."""
+        """Wait for the device, and give each request its tokens; a prompt's earlier chunks give none."""
         tokens = np.asarray(self.tokens)
         if isinstance(self.work, PrefillChunk):
-            return [Result(self.work.slot, self.work.request.id, (int(tokens),))]
+            result = Result(self.work.slot, self.work.request.id, (int(tokens),))
+            return [result] if self.work.is_last else []
         columns = tokens.T.tolist()
         return [Result(slot, request_id, tuple(columns[slot])) for slot, request_id in self.work.rows]
 
@@ -70,6 +71,7 @@ class Engine:
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._draining = False
+        self._over = False
         self._thread: threading.Thread | None = None
         self._turn_began: float | None = None
         self._failed: str | None = None
@@ -143,6 +145,8 @@ class Engine:
             raise EngineError(self.failed or "the engine is shutting down; send the request elsewhere")
         request, stops = self._checked(request)
         with self._lock:
+            if self._over:
+                raise EngineError(self.failed or "the engine has stopped")
             if len(self._known) >= self.max_requests + self._max_waiting:
                 raise QueueFullError(
                     f"{len(self._known)} requests run or wait already; try again later.", retry_after_s=1
@@ -214,13 +218,12 @@ class Engine:
             self._prefill(chunk)
         if turn.decode:
             self._decode(turn.decode)
-        # A window stays unread only while another follows it; first tokens go out as soon as they are there.
-        unread = 1 if turn.decode else 0
-        while len(self._in_flight) > unread:
-            self._hand_over(deliver, events)
-            events = []
-            self._scheduler, events = scheduler.apply(self._scheduler, self._in_flight.popleft().results())
         self._hand_over(deliver, events)
+        # The newest work stays unread while the device has it; without new work there is nothing to wait for.
+        unread = 0 if turn.empty else 1
+        while len(self._in_flight) > unread:
+            self._scheduler, events = scheduler.apply(self._scheduler, self._in_flight.popleft().results())
+            self._hand_over(deliver, events)
         self._turn_began = None
 
     def _take_inbox(self, wait: bool) -> list[Event]:
@@ -250,8 +253,7 @@ class Engine:
             device.params, device.state, Chunk(tokens, *numbers, np.bool_(chunk.is_last)), row
         )
         self._prompt_tokens += chunk.valid
-        if chunk.is_last:
-            self._in_flight.append(_InFlight(chunk, token))
+        self._in_flight.append(_InFlight(chunk, token))
 
     def _decode(self, window: DecodeWindow) -> None:
         active = np.zeros(window.bucket, np.bool_)
@@ -272,6 +274,7 @@ class Engine:
 
     def _end_all(self, deliver: Deliver, template: Event) -> None:
         with self._lock:
+            self._over = True
             ids, self._known = self._known, set()
         if ids:
             deliver([replace(template, request_id=request_id) for request_id in sorted(ids)])
