@@ -16,8 +16,6 @@ from onechip.errors import UsageError
     [
         ({"port": 70000}, "--port 70000"),
         ({"port": -1}, "--port -1"),
-        ({"context": 0}, "--context 0"),
-        ({"max_requests": 0}, "--max-requests 0"),
         ({"dtype": "int3"}, "--dtype 'int3' is unknown: give auto, bf16, f32, w4a16"),
         ({"api_key": ""}, "--api-key is empty"),
     ],

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+import onechip
 from onechip.engine.types import Dtype
 from onechip.errors import OnechipError
 from onechip.ladder.commands import ladder
@@ -22,6 +24,21 @@ app = typer.Typer(
 app.add_typer(ladder)
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"onechip {onechip.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Say which version.")
+    ] = False,
+) -> None:
+    """Options of the command itself, before a subcommand."""
+
+
 @app.command()
 def serve(
     model: Annotated[str, typer.Argument(help="Folder, hub id (owner/name), or acorn.")] = "acorn",
@@ -33,7 +50,9 @@ def serve(
     context: Annotated[
         int | None, typer.Option(help="Tokens of one request, prompt and output. Default: what fits.")
     ] = None,
-    max_requests: Annotated[int | None, typer.Option(help="Requests at once. Default: what fits.")] = None,
+    max_requests: Annotated[
+        int | None, typer.Option(help="Requests at once, 1 to 64. Default: what fits.")
+    ] = None,
     dtype: Annotated[Dtype, typer.Option(help="Precision of the weights; auto is as stored.")] = "auto",
 ) -> None:
     """Serve MODEL behind an OpenAI-compatible API."""
@@ -55,11 +74,16 @@ def synth(
 
     from onechip.convert.synth import synthesise
 
-    with Progress("{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn()) as bars:
+    with ExitStack() as drawn:
+        bars = Progress("{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn())
         task = bars.add_task(f"{shape} {dtype}")
-        size = synthesise(
-            folder, shape, dtype, lambda done, total: bars.update(task, completed=done, total=total)
-        )
+
+        def show(done: int, total: int) -> None:
+            if not bars.live.is_started:  # not before something is written: what is refused draws no bar
+                drawn.enter_context(bars)
+            bars.update(task, completed=done, total=total)
+
+        size = synthesise(folder, shape, dtype, show)
     print(f"{folder}: {shape} in {dtype}, {size / 1e9:.3g} GB of random weights")
 
 

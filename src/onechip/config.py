@@ -21,7 +21,8 @@ class ServeConfig:
         host, port: where to listen; port 0 takes a free one.
         api_key: what clients must send as a bearer token; None asks for none.
         context: tokens of one request, prompt and output together; None lets the memory plan choose.
-        max_requests: requests at once; None lets the memory plan choose.
+        max_requests: requests at once; None lets the memory plan choose. The limits of both depend on the
+            model and the engine, and are checked there (engine.plan).
         dtype: precision of the weights, see engine.types.Dtype.
         cache_dir: where compiled programs are kept.
     """
@@ -38,11 +39,6 @@ class ServeConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.port < 65536:
             raise UsageError(f"--port {self.port} is not a port: give 0 (any free one) to 65535.")
-        for name, value in (("--context", self.context), ("--max-requests", self.max_requests)):
-            if value is not None and value < 1:
-                raise UsageError(
-                    f"{name} {value} must be at least 1; leave it out to let the memory plan choose."
-                )
         if self.dtype not in get_args(Dtype):
             raise UsageError(f"--dtype {self.dtype!r} is unknown: give {', '.join(get_args(Dtype))}.")
         if self.api_key == "":
@@ -79,8 +75,9 @@ class ServeConfig:
 
     def describe(self) -> str:
         """One line for the terminal; the key itself is not shown."""
+        context, requests = ("auto" if wish is None else wish for wish in (self.context, self.max_requests))
         return (
             f"serve {self.model} on {self.host}:{self.port}, dtype {self.dtype}, "
-            f"context {self.context or 'auto'}, max requests {self.max_requests or 'auto'}, "
+            f"context {context}, max requests {requests}, "
             f"API key {'required' if self.api_key else 'none'}, cache {self.cache_dir}"
         )

@@ -165,3 +165,4 @@ def test_command(tmp_path: Path) -> None:
     again = subprocess.run(command, capture_output=True, text=True, check=False)
     assert again.returncode == UsageError.exit_code
     assert again.stderr.strip().endswith("new is not empty: give a new folder, or empty it first.")
+    assert again.stdout == ""  # no bar for what is refused
