@@ -256,6 +256,21 @@ def test_the_terminal_table_has_the_medals(summary: Summary):
     assert decode.index("🥇") > decode.index("tok/s")
 
 
+def test_a_terminal_of_80_columns_keeps_estimates_whole(tmp_path: Path):
+    made = MadeLadder({"onechip bf16": 60.0, "onechip w4a16": 75.0})
+    found = write_report(made.write(tmp_path))
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(terminal_table(found))
+    table = console.export_text().split("•")[0]
+    assert max(map(len, table.splitlines())) <= 80
+    won = [row for row in tables.medal_rows(found) if any(cell.state == "medal" for cell in row.cells)]
+    assert len(won) >= 5
+    assert all(row.brief in table and row.verdict == f"onechip w4a16, {row.brief}" for row in won)
+    assert "no claim (1 of 6)" in table
+    assert "level, no question" in table
+    assert table.count("onechip w4a16") == 1
+
+
 def test_a_report_needs_a_results_folder(tmp_path: Path):
     with pytest.raises(LadderError, match=r"holds no manifest\.json"):
         write_report(tmp_path)

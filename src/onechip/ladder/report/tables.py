@@ -39,15 +39,21 @@ class MedalCell(NamedTuple):
 
 
 class MedalRow(NamedTuple):
+    """One row of the medal table; `brief` is the verdict for a terminal."""
+
     label: str
     cells: tuple[MedalCell, ...]
     verdict: str
+    brief: str
 
 
 def medal_rows(summary: Summary) -> list[MedalRow]:
     """The medal table: rows are tasks, columns are the summary's arms."""
     return [
-        MedalRow(row.label, tuple(_medal_cells(row)), wording.verdict(summary, row)) for row in summary.rows
+        MedalRow(
+            row.label, tuple(_medal_cells(row)), wording.verdict(summary, row), wording.brief(summary, row)
+        )
+        for row in summary.rows
     ]
 
 
@@ -64,10 +70,10 @@ def terminal_table(summary: Summary) -> RenderableType:
     table.add_column("task")
     for arm in summary.arms:
         table.add_column(arm, justify="right")
-    table.add_column("difference [95 % interval]")
+    table.add_column("difference [95 %]")
     for row in medal_rows(summary):
         cells = [_rich_cell(cell) for cell in row.cells]
-        table.add_row(row.label, *cells, Text(row.verdict))
+        table.add_row(row.label, *cells, Text(row.brief))
     said = [Text(f"• {finding.text}") for finding in findings(summary)]
     told = [Text(f"! {notice}", style="yellow") for notice in notices(summary)]
     return Group(table, *said, Text(""), *told)

@@ -85,6 +85,23 @@ def verdict(summary: Summary, row: Row) -> str:
     return found.outcome
 
 
+def brief(summary: Summary, row: Row) -> str:
+    """The last column in a terminal, whose other columns say which arm leads and which has the medal."""
+    found = row.verdict
+    if found.outcome == "medal":
+        return margin(summary, row)
+    if found.outcome == "too few repeats":
+        return f"no claim ({repeats(row)} of {MIN_REPEATS})"
+    if found.outcome == "not separated":
+        holm = "" if found.rivals else " after Holm"
+        return f"not separated{holm}, {margin(summary, row)}"
+    if found.outcome == "level":
+        return f"level, {margin(summary, row)}"
+    if found.outcome == "no contest" and found.leader:
+        return "one arm only"
+    return verdict(summary, row)
+
+
 def _not_separated(row: Row) -> str:
     """Whom the leader is not separated from, or that only Holm's correction took the medal away."""
     found = row.verdict
