@@ -46,19 +46,49 @@ def test_list() -> None:
     ("words", "sentence"),
     [
         (("--levels", "1,x"), "--levels 1,x: give whole numbers"),
-        (("--levels", "0"), "each level is a number of requests at once"),
+        (("--levels", "0"), "--levels 0: each level is a number of requests at once, 1 to 1024"),
+        (("--levels", "8,100000"), "--levels 8,100000: each level is"),
         (("--shapes", "512"), "--shapes 512: write IN/OUT pairs"),
-        (("--shapes", "4/1"), "a shape is IN/OUT, 8 or more in and 2 or more out"),
+        (
+            ("--shapes", "512/128,0/0"),
+            "--shapes 512/128,0/0: a shape is IN/OUT, 8 or more in and 2 or more out",
+        ),
+        (("--shapes", "262143/2"), "262144 together at the most"),
+        (("--jobs", ","), "--jobs names no job; the jobs are start, one, sweep, acc"),
+        (("--acc", ","), "--acc names no question set; the question sets are acorn"),
+        (("--acc-limit", "0"), "--acc-limit 0: give 1 to 1000000"),
+        (("--acc-limit", "-1"), "--acc-limit -1: give 1 to"),
+        (("--acc-level", "0"), "--acc-level 0: give 1 to 1024"),
+        (("--seed", "-1"), "--seed -1: give 0 to 4294967295"),
+        (("--seed", str(10**20)), f"--seed {10**20}: give 0 to"),
+        (("--cell-seconds", "nan"), "--cell-seconds nan: give 0 to 1800"),
+        (("--cell-seconds", "-1"), "--cell-seconds -1.0: give 0 to"),
+        (("--stall", "0"), "--stall 0: give seconds, more than 0 and at most 900"),
+        (("--stall", "-1"), "--stall -1: give seconds"),
+        (("--stall", "nan"), "--stall nan: give seconds"),
+        (("--stall", "inf"), "--stall inf: give seconds"),
         (("--jobs", "one,two"), "--jobs two: there is no such job; the jobs are start, one, sweep, acc"),
         (("--acc", "mmlu"), "--acc mmlu: there is no such question set"),
-        (("--repeats", "0"), "--repeats 0: at least 1 is needed"),
+        (("--repeats", "0"), "--repeats 0: give 1 to 1000"),
         (("--engines", "vllm"), "there is no engine 'vllm'"),
     ],
 )
-def test_wrong_options(words: tuple[str, ...], sentence: str) -> None:
-    error = refusal("acorn", *words)
+def test_wrong_options(words: tuple[str, ...], sentence: str, tmp_path: Path) -> None:
+    error = refusal("acorn", "--out", str(tmp_path / "out"), *words)
     assert isinstance(error, UsageError)
     assert sentence in error.message
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_out_that_cannot_be_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").touch()
+    error = refusal("acorn", "--out", str(tmp_path / "mine.txt"))
+    assert isinstance(error, UsageError)
+    assert error.message.endswith("mine.txt is a file: give a new folder.")
+    error = refusal("acorn", "--out", str(tmp_path / "mine.txt" / "below"))
+    assert isinstance(error, UsageError)
+    assert "below cannot be made: Not a directory" in error.message
+    assert "is not a results folder" in refusal("resume", str(tmp_path / "mine.txt")).message
 
 
 def test_folders_that_hold_no_ladder(tmp_path: Path) -> None:

@@ -38,6 +38,22 @@ def _first(values: list[Any]) -> Any:
     return value
 
 
+@pytest.mark.parametrize("variable", [None, "", "elsewhere"])
+def test_where_fetched_sets_are_kept(
+    variable: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An empty XDG_CACHE_HOME counts as none, wherever the ladder is started."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("XDG_CACHE_HOME", variable and str(tmp_path / variable))
+    kept = tmp_path / (variable or ".cache") / "onechip" / "data"
+    kept.mkdir(parents=True)
+    (kept / "gsm8k_test.jsonl").write_text("{}")
+    with pytest.raises(LadderError, match=f"{kept}/gsm8k_test.jsonl is not the published"):
+        load("gsm8k", None, 160)
+
+
 def test_acorn_s_sets_ship() -> None:
     problems, calls = load("acorn", None, 160)
     assert (problems.name, len(problems.questions), problems.needs_tools) == ("acorn-problems", 200, False)

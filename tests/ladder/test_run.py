@@ -63,8 +63,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def ladder(out: Path, model: Path, *words: str) -> tuple[str, list[CellRecord], Manifest]:
-    """Runs one to its end; what it said, its records and its manifest."""
+def ladder(out: Path, model: Path, *words: str, code: int = 0) -> tuple[str, list[CellRecord], Manifest]:
+    """Runs one to its end, with this exit code; what it said, its records and its manifest."""
     done = subprocess.run(
         command(str(model), "--out", str(out), *SMALL, *words),
         capture_output=True,
@@ -72,8 +72,8 @@ def ladder(out: Path, model: Path, *words: str) -> tuple[str, list[CellRecord], 
         text=True,
         timeout=120,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout, read_records(out), manifests.load(out)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr, read_records(out), manifests.load(out)
 
 
 @pytest.fixture(scope="module")
@@ -269,7 +269,18 @@ def test_an_engine_that_does_not_start_costs_its_arm(model: Path, tmp_path: Path
     assert "no_such_behaviour" in broken[0].invalid[0]
     assert not manifest.arm("broken").finished
     assert sum(record.cell.arm == "sound" for record in records) == 6
-    assert "did not come up" in said
+    assert "1 of 2 arms did not come up: broken; the reasons are above. Go on with: onechip ladder" in said
+
+
+@pytest.mark.parametrize("job", ["start", "one"])
+def test_a_ladder_that_measured_nothing_fails_after_its_report(model: Path, tmp_path: Path, job: str) -> None:
+    words = [*arm("broken", no_such_behaviour=1), "--arm", "nobody = openai http://127.0.0.1:1/v1"]
+    out = tmp_path / "out"
+    said, _, _ = ladder(out, model, *words, "--jobs", job, code=LadderError.exit_code)
+    assert (
+        "onechip: Nothing was measured, as 2 of 2 arms did not come up: broken, nobody; the reasons" in said
+    )
+    assert (out / "report.html").exists()
 
 
 def test_a_stalled_stream_costs_one_request_and_its_cell(model: Path, tmp_path: Path) -> None:
@@ -314,7 +325,9 @@ def test_a_prefix_cache_makes_sweep_cells_invalid_only_if_prompts_repeat(model: 
 
 
 def test_lengths_that_differ_make_cells_invalid(model: Path, tmp_path: Path) -> None:
-    _, records, _ = ladder(tmp_path / "out", model, *arm("short", short=1), "--jobs", "sweep")
+    words = [*arm("short", short=1), "--jobs", "sweep"]
+    said, records, _ = ladder(tmp_path / "out", model, *words, code=LadderError.exit_code)
+    assert "Nothing was measured, as no cell is valid" in said
     reasons = [reason for record in records for reason in record.invalid if "output length" in reason]
     assert len(reasons) == len(records) == 4
     assert reasons[0] == "2 of 2 requests had another output length: asked for 6 output tokens, got 5."

@@ -11,17 +11,17 @@ import typer.core
 from rich.console import Console
 
 from onechip.errors import LadderError, UsageError
-from onechip.ladder.plan import DEFAULT_ENGINES, QUICK, Limits, Plan, check
+from onechip.ladder.plan import DEFAULT_ENGINES, MOST_AT_ONCE, QUICK, Limits, Plan, check
 
 DEFAULT_COMMAND = "run"
 INTERRUPTED = 130
 
 
 class _RunByDefault(typer.core.TyperGroup):
-    """`onechip ladder acorn --quick` is `onechip ladder run acorn --quick`."""
+    """`onechip ladder acorn --quick` is `onechip ladder run acorn --quick`; bare `onechip ladder` is help."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if not args or (args[0] not in self.commands and args[0] not in ("--help", "-h")):
+        if args and args[0] not in self.commands and args[0] not in ("--help", "-h"):
             args = [DEFAULT_COMMAND, *args]
         return super().parse_args(ctx, args)
 
@@ -29,6 +29,7 @@ class _RunByDefault(typer.core.TyperGroup):
 ladder = typer.Typer(
     name="ladder",
     cls=_RunByDefault,
+    no_args_is_help=True,
     help=(
         "Put engines through the same jobs, one at a time, and say who wins what.\n\n"
         "`onechip ladder MODEL` runs one (options: `onechip ladder run --help`)."
@@ -48,7 +49,9 @@ _Arm = Annotated[
     typer.Option(help="'NAME = ENGINE FLAGS...' or 'NAME = openai URL'; may be given again."),
 ]
 _Jobs = Annotated[str | None, typer.Option(help="Of start,one,sweep,acc. Default: all.")]
-_Levels = Annotated[str | None, typer.Option(help="Requests at once in the sweep, like 1,8,64.")]
+_Levels = Annotated[
+    str | None, typer.Option(help=f"Requests at once in the sweep, like 1,8,64; {MOST_AT_ONCE} at the most.")
+]
 _Shapes = Annotated[str | None, typer.Option(help="Tokens IN/OUT in the sweep, like 512/128,128/512.")]
 _Repeats = Annotated[int | None, typer.Option(help="Of each cell of one and sweep. Default: 6.")]
 _CellSeconds = Annotated[
@@ -180,8 +183,9 @@ def _go(folder: Path, api_key: str | None, *, retry_invalid: bool) -> None:
         print(journal.torn)
     manifest = manifests.load(folder)
     counter = folders.token_counter(manifest.plan)
+    ladder = Ladder(folder, manifest, journal, Screen(console), counter, api_key, retry_invalid)
     try:
-        Ladder(folder, manifest, journal, Screen(console), counter, api_key, retry_invalid).run()
+        ladder.run()
     except LadderError:
         _report(folder, console)
         raise
@@ -191,6 +195,9 @@ def _go(folder: Path, api_key: str | None, *, retry_invalid: bool) -> None:
     finally:
         journal.close()
     _report(folder, console)
+    shortfall = ladder.shortfall()
+    if shortfall is not None:
+        print(shortfall)
 
 
 def _report(folder: Path, console: Console) -> None:

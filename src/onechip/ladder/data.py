@@ -203,7 +203,8 @@ def _file(name: str, data: Path | None) -> tuple[bytes, str]:
 
 
 def _cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "onechip" / "data"
+    """As the XDG specification has it, an empty variable counts as none."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "onechip" / "data"
 
 
 def _checked(raw: bytes, name: str, source: str) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from onechip.errors import CheckpointError, LadderError
+from onechip.errors import CheckpointError, LadderError, UsageError
 from onechip.ladder import manifest as manifests
 from onechip.ladder.checkpoint import TokenCounter, file_hashes
 from onechip.ladder.engines import ENGINES
@@ -22,6 +22,7 @@ def create(folder: Path, plan: Plan) -> Manifest:
     """A fresh results folder with its manifest; a finished ladder that was there is moved aside.
 
     Raises:
+        UsageError: the folder is a file, or cannot be made.
         LadderError: an unfinished ladder is there, or something that is not a ladder, or question sets are
             missing.
         CheckpointError: the model cannot be found.
@@ -42,7 +43,10 @@ def create(folder: Path, plan: Plan) -> Manifest:
             }
             manifest.scorers[questions.headline] = questions.scorer_version
     _fill_arms(manifest)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--out {folder} cannot be made: {error.strerror}; give another folder.") from None
     manifests.save(manifest, folder)
     return manifest
 
@@ -64,6 +68,8 @@ def _hashes(plan: Plan) -> dict[str, str]:
 
 def make_room(folder: Path) -> Path | None:
     """Moves a finished ladder aside and returns where it went."""
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"--out {folder} is a file: give a new folder.")
     if not folder.exists() or not any(folder.iterdir()):
         return None
     if not (folder / manifests.NAME).exists():

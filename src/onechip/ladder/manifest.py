@@ -100,7 +100,7 @@ def load(folder: Path) -> Manifest:
     path = folder / NAME
     try:
         return msgspec.json.decode(path.read_bytes(), type=Manifest)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise LadderError(f"{folder} is not a results folder: it holds no {NAME}.") from None
     except msgspec.DecodeError as error:
         raise LadderError(f"{path} cannot be read by onechip {onechip.__version__}: {error}.") from None

@@ -5,6 +5,7 @@ It is saved in the manifest, and `resume` reads it from there.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -20,6 +21,16 @@ LEVELS = (1, 2, 4, 8, 16, 32, 64)
 SHAPES = ((512, 128), (128, 512))
 REPEATS = 6
 """Of a cell of `one` and `sweep`: five repeats could never reach p < 0.05."""
+
+
+MOST_AT_ONCE = 1024
+"""Of requests: a client in one process would measure itself beyond."""
+MOST_TOKENS = 262_144
+"""Of one request, in and out: the longest context of any Gemma 4."""
+MOST_REPEATS = 1000
+MOST_QUESTIONS = 1_000_000
+"""More than any set has."""
+MOST_SEED = 2**32 - 1
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -111,22 +122,44 @@ def check(plan: Plan) -> Plan:
     """The plan itself.
 
     Raises:
-        UsageError: a value cannot be run.
+        UsageError: a value cannot be run; the message names the option, the value and what would do.
     """
-    if any(level < 1 for level in plan.levels) or not plan.levels:
+    _check_names("--jobs", plan.jobs, JOBS, "job")
+    _check_names("--acc", plan.acc, ACC_SETS, "question set")
+    levels = ",".join(map(str, plan.levels))
+    if not all(1 <= level <= MOST_AT_ONCE for level in plan.levels):
         raise UsageError(
-            f"--levels {list(plan.levels)}: each level is a number of requests at once, 1 or more."
+            f"--levels {levels}: each level is a number of requests at once, 1 to {MOST_AT_ONCE}."
         )
-    if any(i < 8 or o < 2 for i, o in plan.shapes) or not plan.shapes:
-        raise UsageError(f"--shapes {list(plan.shapes)}: a shape is IN/OUT, 8 or more in and 2 or more out.")
-    if plan.repeats < 1:
-        raise UsageError(f"--repeats {plan.repeats}: at least 1 is needed.")
-    for job in plan.jobs:
-        if job not in JOBS:
-            raise UsageError(f"--jobs {job}: there is no such job; the jobs are {', '.join(JOBS)}.")
-    for name in plan.acc:
-        if name not in ACC_SETS:
-            raise UsageError(
-                f"--acc {name}: there is no such question set; the sets are {', '.join(ACC_SETS)}."
-            )
+    shapes = ",".join(f"{tokens_in}/{tokens_out}" for tokens_in, tokens_out in plan.shapes)
+    if not all(i >= 8 and o >= 2 and i + o <= MOST_TOKENS for i, o in plan.shapes):
+        raise UsageError(
+            f"--shapes {shapes}: a shape is IN/OUT, 8 or more in and 2 or more out, {MOST_TOKENS} together at"
+            " the most."
+        )
+    _check_range("--repeats", plan.repeats, 1, MOST_REPEATS)
+    _check_range("--acc-limit", plan.acc_limit, 1, MOST_QUESTIONS)
+    _check_range("--acc-level", plan.acc_level, 1, MOST_AT_ONCE)
+    _check_range("--seed", plan.seed, 0, MOST_SEED)
+    _check_range("--cell-seconds", plan.least_cell_s, 0, plan.limits.cell_s)
+    if not 0 < plan.limits.stall_s <= plan.limits.request_s:
+        raise UsageError(
+            f"--stall {plan.limits.stall_s:g}: give seconds, more than 0 and at most"
+            f" {plan.limits.request_s:g} (the deadline of a whole request)."
+        )
     return plan
+
+
+def _check_names(option: str, given: Sequence[str], known: Sequence[str], what: str) -> None:
+    names = ", ".join(known)
+    if not given:
+        raise UsageError(f"{option} names no {what}; the {what}s are {names}.")
+    for name in given:
+        if name not in known:
+            raise UsageError(f"{option} {name}: there is no such {what}; the {what}s are {names}.")
+
+
+def _check_range(option: str, value: float | None, least: int, most: float) -> None:
+    """Whether a number that was given lies within both bounds; nan lies nowhere."""
+    if value is not None and not least <= value <= most:
+        raise UsageError(f"{option} {value}: give {least} to {most:.0f}.")

@@ -79,6 +79,21 @@ class Ladder:
         self.manifest.finished_at = now()
         self.save()
 
+    def shortfall(self) -> str | None:
+        """One sentence on the arms that did not come up in a ladder that has run; None if all did.
+
+        Raises:
+            LadderError: nothing was measured.
+        """
+        arms = [arm.name for arm in self.manifest.plan.arms]
+        failed = [name for name in arms if not self.manifest.arm(name).finished]
+        missing = f"{len(failed)} of {len(arms)} arms did not come up: {', '.join(failed)}"
+        again = f"Go on with: onechip ladder resume {self.folder} --retry-invalid"
+        if all(record.invalid for record in self.journal.records):
+            why = missing if failed else "no cell is valid"
+            raise LadderError(f"Nothing was measured, as {why}; the reasons are above. {again}")
+        return f"{missing}; the reasons are above. {again}" if failed else None
+
     def _wanted(self, arm: Arm, entry: ArmManifest) -> bool:
         invalid = any(record.invalid and record.cell.arm == arm.name for record in self.journal.records)
         return not entry.finished or (self.retry_invalid and invalid)
