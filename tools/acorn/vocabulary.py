@@ -16,31 +16,9 @@ from tokenizers.normalizers import Replace
 from tokenizers.pre_tokenizers import Split
 from tokenizers.trainers import BpeTrainer
 
+from onechip.convert.synth_tokenizer import CONTROL, FIRST_ORDINARY, SPACE
+
 SIZE = 2048
-SPACE = "▁"
-
-SPECIAL = {
-    0: "<pad>",
-    1: "<eos>",
-    2: "<bos>",
-    3: "<unk>",
-    4: "<mask>",
-    46: "<|tool>",
-    47: "<tool|>",
-    48: "<|tool_call>",
-    49: "<tool_call|>",
-    50: "<|tool_response>",
-    51: "<tool_response|>",
-    52: '<|"|>',
-    98: "<|think|>",
-    100: "<|channel>",
-    101: "<channel|>",
-    105: "<|turn>",
-    106: "<turn|>",
-}
-"""Gemma 4's special tokens at Gemma 4's ids; the ids between them are `<unusedN>`."""
-
-FIRST_ORDINARY = 107
 CHARACTERS = [*(chr(code) for code in range(33, 127)), SPACE]
 """What a text is made of before any merge; everything else is spelled in bytes."""
 
@@ -66,7 +44,7 @@ def learn_merges(texts: Iterable[str], wanted: int) -> list[tuple[str, str]]:
 
 def build(texts: Iterable[str]) -> dict[str, Any]:
     """The content of tokenizer.json: special tokens, newline, 256 bytes, characters, merged words."""
-    names = [SPECIAL.get(number, f"<unused{number}>") for number in range(FIRST_ORDINARY)]
+    names = [CONTROL.get(number, f"<unused{number}>") for number in range(FIRST_ORDINARY)]
     vocabulary = [*names, "\n", *(f"<0x{byte:02X}>" for byte in range(256)), *CHARACTERS]
     merges = learn_merges(_words(texts), SIZE - len(vocabulary))
     vocabulary += [left + right for left, right in merges]
@@ -113,7 +91,7 @@ def build(texts: Iterable[str]) -> dict[str, Any]:
 def _words(texts: Iterable[str]) -> Iterable[str]:
     """What merges are learned on: the texts without special tokens, and common English."""
     for text in texts:
-        for name in SPECIAL.values():
+        for name in CONTROL.values():
             text = text.replace(name, "\n")
         yield text
     # Each word often enough to be worth a merge beside the generators' own.

@@ -35,7 +35,7 @@ CONTROL = {
 }
 """Ids and names of Gemma 4's control tokens for text; ids between them are reserved."""
 
-_FIRST_ORDINARY = 107  # "\n", as in Gemma 4
+FIRST_ORDINARY = 107  # "\n", as in Gemma 4
 _PRINTABLE = [SPACE, *(chr(code) for code in range(ord("!"), ord("~") + 1))]
 
 
@@ -44,7 +44,7 @@ def build_tokenizer(vocab_size: int) -> Tokenizer:
 
     Raises ValueError if the control tokens, bytes and ASCII do not fit.
     """
-    control = [CONTROL.get(i, f"<unused{i}>") for i in range(_FIRST_ORDINARY)]
+    control = [CONTROL.get(i, f"<unused{i}>") for i in range(FIRST_ORDINARY)]
     tokens = [*control, "\n", *(f"<0x{byte:02X}>" for byte in range(256)), *_PRINTABLE]
     if vocab_size < len(tokens):
         raise ValueError(f"a vocabulary of {vocab_size} is too small: {len(tokens)} tokens are fixed")
