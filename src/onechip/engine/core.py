@@ -23,6 +23,7 @@ from onechip.engine.scheduler import DecodeWindow, PrefillChunk, Result
 from onechip.engine.start import LoadedEngine, load
 from onechip.engine.types import MAX_STOP_IDS, EngineConfig, EngineStats, Event, Progress, Request
 from onechip.errors import EngineError, QueueFullError, RequestError
+from onechip.models.tokenizer import Tokenizer
 
 Deliver = Callable[[list[Event]], None]
 
@@ -98,6 +99,11 @@ class Engine:
     @property
     def max_requests(self) -> int:
         return self._loaded.plan.slots
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The checkpoint's."""
+        return self._loaded.tokenizer
 
     @property
     def description(self) -> str:
@@ -188,7 +194,7 @@ class Engine:
                 code="context_length_exceeded",
             )
         params = request.sampling
-        own = () if params.ignore_eos else tuple(self._loaded.stop_ids)
+        own = () if params.ignore_eos else sorted(self._loaded.tokenizer.stop_ids)
         stops = tuple(dict.fromkeys((*params.stop_token_ids, *own)))
         if len(stops) > MAX_STOP_IDS:
             raise RequestError(

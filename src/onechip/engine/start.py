@@ -58,7 +58,7 @@ class LoadedEngine:
 
     Attributes:
         prefill, decode: executables by chunk and by row bucket.
-        stop_ids: the model's own.
+        tokenizer: whose stop ids end requests; the server reads text with it, so that it is parsed once.
     """
 
     config: ModelConfig
@@ -69,7 +69,7 @@ class LoadedEngine:
     state: programs.State
     prefill: dict[int, Executable]
     decode: dict[int, Executable]
-    stop_ids: tuple[int, ...]
+    tokenizer: Tokenizer
     compiles: CompileCounter
 
     def describe(self) -> str:
@@ -108,7 +108,7 @@ def load(wishes: EngineConfig, progress: Progress) -> LoadedEngine:
         state=executables["init"](),
         prefill={bucket: executables[f"prefill[{bucket}]"] for bucket in plan.chunk_buckets},
         decode={bucket: executables[f"decode[{bucket}]"] for bucket in plan.row_buckets},
-        stop_ids=tuple(sorted(tokenizer.stop_ids)),
+        tokenizer=tokenizer,
         compiles=compiles,
     )
     _warm_up(loaded)

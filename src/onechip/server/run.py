@@ -63,17 +63,12 @@ def load_model(config: ServeConfig, progress: Progress) -> Model:
     from onechip.models.config import read_config
     from onechip.models.generation import GenerationDefaults
     from onechip.models.source import resolve_model
-    from onechip.models.tokenizer import Tokenizer
 
     folder = resolve_model(config.model)
-    model_config = read_config(folder)
-    return Model(
-        tokenizer=Tokenizer.load(folder, model_config.eos_ids),
-        template=ChatTemplate.load(folder),
-        defaults=GenerationDefaults.load(folder),
-        engine=Engine.load(config.engine(folder), progress),
-        largest_context=model_config.max_position,
-    )
+    largest_context = read_config(folder).max_position
+    template, defaults = ChatTemplate.load(folder), GenerationDefaults.load(folder)  # quick to refuse: first
+    engine = Engine.load(config.engine(folder), progress)
+    return Model(engine, engine.tokenizer, template, defaults, largest_context)
 
 
 def _listen(config: ServeConfig) -> socket.socket:
