@@ -58,6 +58,13 @@ _CellSeconds = Annotated[
     float | None,
     typer.Option(help="About the least seconds of a sweep cell. Default: 5; with --quick 1."),
 ]
+_Waves = Annotated[
+    int | None, typer.Option(help="Least requests in a sweep cell, in multiples of its level. Default: 3.")
+]
+_OneTokens = Annotated[int | None, typer.Option(help="Output tokens a prompt in one. Default: 256.")]
+_JobMinutes = Annotated[
+    float | None, typer.Option(help="Of one job of one engine; its cells that are left are INVALID then.")
+]
 _Acc = Annotated[str | None, typer.Option(help="Question sets: acorn, gsm8k, bfcl. Default: acorn.")]
 _AccLimit = Annotated[int | None, typer.Option(help="Only the first so many questions of each set.")]
 _AccLevel = Annotated[int | None, typer.Option(help="Questions asked at once. Default: 1.")]
@@ -85,6 +92,9 @@ def run(
     shapes: _Shapes = None,
     repeats: _Repeats = None,
     cell_seconds: _CellSeconds = None,
+    waves: _Waves = None,
+    one_tokens: _OneTokens = None,
+    job_minutes: _JobMinutes = None,
     acc: _Acc = None,
     acc_limit: _AccLimit = None,
     acc_level: _AccLevel = None,
@@ -101,14 +111,22 @@ def run(
         "repeats": repeats,
         "one_repeats": repeats,
         "least_cell_s": cell_seconds,
+        "waves": waves,
+        "one_tokens": one_tokens,
         "acc": _words(acc),
         "acc_limit": acc_limit,
         "acc_level": acc_level,
         "data": str(data.absolute()) if data is not None else None,
         "seed": seed,
-        "limits": Limits(stall_s=stall) if stall is not None else None,
+        "limits": _limits(stall, job_minutes),
     }
     _begin(_absolute(model), out, engines, arm or [], quick, given, api_key)
+
+
+def _limits(stall_s: float | None, job_minutes: float | None) -> Limits:
+    usual = Limits()
+    job_s = usual.job_s if job_minutes is None else 60 * job_minutes
+    return Limits(stall_s=usual.stall_s if stall_s is None else stall_s, job_s=job_s)
 
 
 def _begin(

@@ -23,14 +23,25 @@ REPEATS = 6
 """Of a cell of `one` and `sweep`: five repeats could never reach p < 0.05."""
 
 
+WAVES = 3
+"""Of requests in a cell of the sweep, at the least."""
 MOST_AT_ONCE = 1024
 """Of requests: a client in one process would measure itself beyond."""
 MOST_TOKENS = 262_144
 """Of one request, in and out: the longest context of any Gemma 4."""
 MOST_REPEATS = 1000
+MOST_WAVES = 64
 MOST_QUESTIONS = 1_000_000
 """More than any set has."""
 MOST_SEED = 2**32 - 1
+ONE_AT_ONCE = 4
+"""Requests together in job `one`, variant "four"."""
+PROMPT_ROOM = 1024
+"""Tokens that the longest prompt of `one` and `acc` may take, declared tools and template included."""
+TEMPLATE_ROOM = 64
+"""Tokens that a chat template may put around a prompt of the sweep."""
+MOST_ANSWER = 2048
+"""Output limit of the question sets that are not acorn's (data.py)."""
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -75,7 +86,7 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     levels: tuple[int, ...] = LEVELS
     shapes: tuple[tuple[int, int], ...] = SHAPES
     repeats: int = REPEATS
-    waves: int = 3
+    waves: int = WAVES
     least_cell_s: float = 5.0
     one_repeats: int = REPEATS
     one_tokens: int = 256
@@ -87,6 +98,22 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     data: str | None = None
     seed: int = 1
     limits: Limits = Limits()
+
+    @property
+    def at_once(self) -> int:
+        """The most requests in flight at any time."""
+        of_jobs = {"one": ONE_AT_ONCE, "sweep": max(self.levels), "acc": self.acc_level}
+        return max((of_jobs[job] for job in self.jobs if job in of_jobs), default=1)
+
+    @property
+    def longest(self) -> int:
+        """Tokens, prompt and output together, that the longest request may need."""
+        of_jobs = {
+            "one": PROMPT_ROOM + self.one_tokens,
+            "sweep": TEMPLATE_ROOM + max(sum(shape) for shape in self.shapes),
+            "acc": PROMPT_ROOM + (self.acc_tokens if self.acc == ("acorn",) else MOST_ANSWER),
+        }
+        return max((of_jobs[job] for job in self.jobs if job in of_jobs), default=PROMPT_ROOM)
 
 
 QUICK: dict[str, Any] = {
@@ -113,6 +140,10 @@ def cuts(plan: Plan) -> list[str]:
         notes.append(f"--quick: job `one` wrote {plan.one_tokens} tokens a prompt instead of 256.")
     if plan.repeats < REPEATS:
         notes.append(f"{plan.repeats} repeats a cell: with fewer than {REPEATS} nothing can be claimed.")
+    if plan.waves < WAVES and "sweep" in plan.jobs and not plan.quick:
+        notes.append(f"The sweep's cells have {plan.waves} waves of requests instead of {WAVES}.")
+    if plan.limits.job_s < Limits().job_s:
+        notes.append(f"A job of one engine was given {plan.limits.job_s / 60:g} minutes (--job-minutes).")
     if plan.acc_limit is not None and "acc" in plan.jobs:
         notes.append(f"Job `acc` asked only the first {plan.acc_limit} questions of each set.")
     return notes
@@ -142,6 +173,9 @@ def check(plan: Plan) -> Plan:
     _check_range("--acc-level", plan.acc_level, 1, MOST_AT_ONCE)
     _check_range("--seed", plan.seed, 0, MOST_SEED)
     _check_range("--cell-seconds", plan.least_cell_s, 0, plan.limits.cell_s)
+    _check_range("--waves", plan.waves, 1, MOST_WAVES)
+    _check_range("--one-tokens", plan.one_tokens, 2, MOST_TOKENS)
+    _check_range("--job-minutes", plan.limits.job_s / 60, 0.1, plan.limits.ladder_s / 60)
     if not 0 < plan.limits.stall_s <= plan.limits.request_s:
         raise UsageError(
             f"--stall {plan.limits.stall_s:g}: give seconds, more than 0 and at most"

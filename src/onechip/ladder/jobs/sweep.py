@@ -8,12 +8,12 @@ from functools import partial
 
 from onechip.ladder.client import Load, run_load
 from onechip.ladder.jobs.task import Ask, Task, definition
+from onechip.ladder.plan import MOST_WAVES
 from onechip.ladder.prompts import make
 from onechip.ladder.records import Cell
 from onechip.ladder.session import Session
 
 WARM_TOKENS = 4
-MOST_WAVES = 64
 
 
 def size(session: Session) -> dict[str, int]:

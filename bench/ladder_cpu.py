@@ -1,0 +1,195 @@
+"""Every engine that can be installed on this machine, on one checkpoint, in one ladder -> docs/ladder-cpu.md.
+
+    python bench/ladder_cpu.py acorn      # the model in the package; about three quarters of an hour
+    python bench/ladder_cpu.py e2b        # random weights of Gemma 4 E2B's shape; about an hour, 17 GiB
+    python bench/ladder_cpu.py write      # the page, from the results that are there
+
+Engines that are missing are installed first. A ladder that was interrupted goes on where it stopped. Results
+stay in bench-results/, where `onechip ladder report` finds them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "bench-results"
+PAGE = ROOT / "docs" / "ladder-cpu.md"
+ONECHIP = [sys.executable, "-m", "onechip.cli"]
+SECTIONS = (
+    "What it says",
+    "Who wins what",
+    "Start",
+    "One request",
+    "Sweep",
+    "Accuracy",
+    "What went wrong",
+    "What the engines do",
+)
+"""Of a ladder's report.md, those that go into the page."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One ladder of the page.
+
+    Attributes:
+        title, about: heading, and what a reader must know of the model.
+        model: for the command line; a folder that `shape` makes if it is not there.
+        engines: in the words of --engines; those of engines that do not run here are left out.
+        options: of `onechip ladder run`.
+        shape: of `onechip synth`, None for a model that exists.
+    """
+
+    title: str
+    about: str
+    model: str
+    engines: tuple[str, ...]
+    options: tuple[str, ...]
+    shape: tuple[str, ...] | None = None
+
+
+BENCHES = {
+    "acorn": Bench(
+        title="acorn, 1.6 million parameters",
+        about=(
+            "The model in the package. It fits into the processor's cache, so this measures everything but"
+            " reading weights: HTTP, scheduling, dispatch, sampling. Its speed says nothing about Gemma 4."
+        ),
+        model="acorn",
+        engines=(
+            "onechip:bf16",
+            "onechip:w4a16",
+            "llama.cpp:bf16",
+            "llama.cpp:q4_0",
+            "vllm:bf16",
+            "mistral.rs:bf16",
+            "pytorch:bf16",
+            "transformers:bf16",
+            "litert-lm",
+        ),
+        options=("--quick", "--levels", "1,4,16,64", "--shapes", "64/32", "--job-minutes", "6"),
+    ),
+    "e2b": Bench(
+        title="Gemma 4 E2B's shape, random weights",
+        about=(
+            "4.6 billion parameters, drawn at random on the int4 grid, so that every engine has exactly the"
+            " same weights whatever its format. The text is noise, so accuracy is not asked. Reduced"
+            " repeats: nothing here is a claim."
+        ),
+        model=str(RESULTS / "e2b-w4a16"),
+        engines=("onechip:w4a16", "llama.cpp:q4_0", "llama.cpp:q4_0-emb4", "vllm:bf16"),
+        options=(
+            *("--jobs", "start,sweep", "--levels", "1,8,64", "--shapes", "32/16"),
+            *("--repeats", "2", "--cell-seconds", "0", "--waves", "1"),
+        ),
+        shape=("e2b", "--dtype", "w4a16"),
+    ),
+}
+
+
+def catalogue() -> dict[str, dict[str, Any]]:
+    """What `onechip ladder list` says of each engine, by name."""
+    said = subprocess.run([*ONECHIP, "ladder", "list", "--json"], capture_output=True, text=True, check=True)
+    return {engine["name"]: engine for engine in json.loads(said.stdout)["engines"]}
+
+
+def install(words: tuple[str, ...]) -> list[str]:
+    """The words whose engines run here, after those that were missing were installed."""
+    usable = []
+    for word in words:
+        name = word.partition(":")[0]
+        engine = catalogue()[name]
+        if engine["obstacle"] is not None:
+            print(f"{name} is left out: {engine['obstacle']}")
+            continue
+        if engine["version"] is None:
+            subprocess.run([*ONECHIP, "ladder", "install", name], check=True)
+        usable.append(word)
+    return usable
+
+
+def command(bench: Bench, engines: list[str], out: Path) -> list[str]:
+    return ["ladder", "run", bench.model, "--engines", ",".join(engines), *bench.options, "--out", str(out)]
+
+
+def unfinished(out: Path) -> bool:
+    """Whether a ladder in `out` was interrupted."""
+    path = out / "manifest.json"
+    return path.exists() and json.loads(path.read_text())["finished_at"] is None
+
+
+def run(name: str) -> None:
+    """Runs a ladder, or goes on with one that was interrupted."""
+    bench, out = BENCHES[name], RESULTS / name
+    RESULTS.mkdir(exist_ok=True)
+    if bench.shape is not None and not Path(bench.model).exists():
+        shape, *flags = bench.shape
+        subprocess.run([*ONECHIP, "synth", bench.model, "--shape", shape, *flags], check=True)
+    if unfinished(out):
+        subprocess.run([*ONECHIP, "ladder", "resume", str(out)], check=True)
+        return
+    words = command(bench, install(bench.engines), out)
+    (RESULTS / f"{name}.command").write_text("onechip " + " ".join(words).replace(f"{ROOT}/", "") + "\n")
+    subprocess.run([*ONECHIP, *words], check=True)
+
+
+def sections(report: str) -> dict[str, str]:
+    """Heading -> text of a report.md, headings one level lower than they were."""
+    found: dict[str, str] = {}
+    for part in report.split("\n## ")[1:]:
+        title, _, text = part.partition("\n")
+        found[title.strip()] = text.strip().replace("\n### ", "\n#### ")
+    return found
+
+
+def chapter(name: str) -> str:
+    """One ladder's part of the page."""
+    bench, out = BENCHES[name], RESULTS / name
+    manifest = json.loads((out / "manifest.json").read_text())
+    machine = manifest["machine"]
+    shown = sections((out / "report.md").read_text())
+    lines = [
+        f"## {bench.title}",
+        bench.about,
+        f"{manifest['started_at'][:10]}, {machine['cpu']}, {machine['cores']} cores,"
+        f" {machine['memory_gib']} GiB, {machine['system']}; onechip {manifest['onechip']['commit'][:12]}.",
+        f"```\n{(RESULTS / f'{name}.command').read_text().strip()}\n```",
+    ]
+    lines += [f"### {title}\n\n{shown[title]}" for title in SECTIONS if title in shown]
+    return "\n\n".join(lines)
+
+
+def write() -> None:
+    """The page from all results that are there, and the table of greedy texts if it was made."""
+    parts = [
+        "# Engines on this CPU\n\n"
+        "Made by `make bench` from the raw records in bench-results/; how to read it is in"
+        " [reading-a-report.md](reading-a-report.md)."
+    ]
+    parts += [chapter(name) for name in BENCHES if (RESULTS / name / "report.md").exists()]
+    greedy = RESULTS / "greedy.md"
+    if greedy.exists():
+        parts.append(greedy.read_text().strip())
+    PAGE.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    print(f"wrote {PAGE}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("what", nargs="+", choices=[*BENCHES, "write"])
+    for what in parser.parse_args().what:
+        if what == "write":
+            write()
+        else:
+            run(what)
+
+
+if __name__ == "__main__":
+    main()
