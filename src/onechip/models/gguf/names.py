@@ -66,7 +66,7 @@ class Naming:
 
     Attributes:
         model, layer: a module of ours -> its name in GGUF, outside the layers and in one (after "blk.N.").
-        norm_shift: added to every norm's weights in the file: a model that multiplies by 1 + w has 1 + w there.
+        norm_shift: added to every norm's weights in the file: where a model multiplies by 1 + w, that is 1.
         interleaved: the rows of Q and K stand in the order of RoPE over neighbouring pairs; see `interleave`.
     """
 
