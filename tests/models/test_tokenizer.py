@@ -106,10 +106,27 @@ def test_a_missing_or_foreign_tokenizer_is_refused_by_name(folder: Path, tmp_pat
         Tokenizer.load(tmp_path / "nowhere", [1])
     path = folder / "tokenizer.json"
     content = json.loads(path.read_text())
-    other = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
-    path.write_text(json.dumps(content | {"decoder": other}))
-    with pytest.raises(CheckpointError, match=r"ByteLevel.*supported is Gemma's"):
-        Tokenizer.load(folder, [1])
+    others = {
+        "WordPiece": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+        "null": None,
+        r"ByteFallback \+ Fuse": {
+            "type": "Sequence",
+            "decoders": [{"type": "ByteFallback"}, {"type": "Fuse"}],
+        },
+        r"Replace \+ ByteFallback \+ Fuse \+ Strip": {
+            "type": "Sequence",
+            "decoders": [
+                *content["decoder"]["decoders"],
+                {"type": "Strip", "content": " ", "start": 1, "stop": 1},
+            ],
+        },
+    }
+    for name, decoder in others.items():
+        path.write_text(json.dumps(content | {"decoder": decoder}))
+        with pytest.raises(
+            CheckpointError, match=rf"the decoder {name}; supported are ByteLevel .*\(Llama 2\)"
+        ):
+            Tokenizer.load(folder, [1])
     path.write_text("{")
     with pytest.raises(CheckpointError, match=r"tokenizer\.json cannot be read"):
         Tokenizer.load(folder, [1])

@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 
 from onechip.engine.types import Event
 from onechip.models.chat_parser import CallClose, CallOpen, Delta, Text, append_delta
-from onechip.models.tokenizer import StreamDecoder
+from onechip.models.stream_decoder import StreamDecoder
 from onechip.server.stop_strings import StopStrings
 
 FinishReason = Literal["stop", "length", "tool_calls"]
