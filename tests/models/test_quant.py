@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from onechip.models import quant
-from onechip.models.quant import dequantize_int4, pack, quantize_int4, unpack
+from onechip.models.quant import (
+    dequantize_int4,
+    from_q4_0,
+    pack,
+    quantize_int4,
+    shared_scale,
+    to_q4_0,
+    unpack,
+)
 
 
 def levels_in(multiple: int) -> st.SearchStrategy[np.ndarray]:
@@ -21,7 +29,7 @@ def levels_in(multiple: int) -> st.SearchStrategy[np.ndarray]:
 
 
 LEVELS = levels_in(8)
-MAGNITUDES = st.floats(2.0**-60, 2.0**60, width=32)  # so that no scale is subnormal
+MAGNITUDES = st.floats(2.0**-14, 2.0**18, width=32)  # so that float16 holds a scale as bfloat16 rounds it
 WEIGHTS = st.tuples(st.integers(1, 3), st.integers(1, 2)).flatmap(
     lambda shape: arrays.arrays(
         np.float32,
@@ -85,6 +93,55 @@ def test_rounding_is_to_the_nearest_level_of_the_stored_scale(weight: np.ndarray
     assert (error <= step * (0.5 + 8 * 2**-8)).all()
     inside = (weight < 7 * step) & (weight > -8 * step)
     assert (error[inside] <= step[inside] * (0.5 + 1e-6)).all()
+
+
+ALL_BFLOAT16 = np.arange(2**16, dtype=np.uint16).view(ml_dtypes.bfloat16).astype(np.float32)
+IN_RANGE = ALL_BFLOAT16[np.abs(ALL_BFLOAT16) <= 65504]  # NaN is not
+
+
+def test_every_shared_scale_is_the_same_number_in_bfloat16_and_float16() -> None:
+    scale = shared_scale(IN_RANGE)
+    np.testing.assert_array_equal(scale.astype(np.float16).astype(np.float32), scale.astype(np.float32))
+    ordinary = np.abs(IN_RANGE) >= 2.0**-17
+    np.testing.assert_array_equal(scale[ordinary].astype(np.float32), IN_RANGE[ordinary])
+    off = np.abs(scale.astype(np.float32) - IN_RANGE)
+    assert off.max() <= 2.0**-25  # half a step of float16's smallest numbers
+
+
+def test_a_scale_beyond_float16_is_refused() -> None:
+    with pytest.raises(ValueError, match="end at 65504"):
+        quantize_int4(np.full((1, 32), 65504 * 7.6, np.float32))
+
+
+def test_a_group_too_small_for_float16_is_zero() -> None:
+    packed, scale = quantize_int4(np.full((1, 32), 2.0**-25, np.float32))
+    assert not scale.any()
+    assert not unpack(packed).any()
+
+
+SCALES = arrays.arrays(np.uint16, (3, 2)).map(lambda bits: bits.view(np.float16))  # NaN and -0 too
+WORDS = arrays.arrays(np.int32, (3, 8))
+
+
+@given(WORDS, SCALES)
+def test_q4_0_and_back_is_the_same_bits(packed: np.ndarray, scale: np.ndarray) -> None:
+    blocks = to_q4_0(packed, scale)
+    assert blocks.shape == (3, 36)
+    words, scales = from_q4_0(blocks)
+    np.testing.assert_array_equal(words, packed)
+    np.testing.assert_array_equal(scales.view(np.uint16), scale.view(np.uint16))
+
+
+@given(WORDS, arrays.arrays(np.float16, (3, 2), elements=st.floats(-60000, 60000, width=16)))
+def test_q4_0_is_what_the_gguf_package_reads(packed: np.ndarray, scale: np.ndarray) -> None:
+    gguf = pytest.importorskip("gguf")
+    read = gguf.dequantize(to_q4_0(packed, scale), gguf.GGMLQuantizationType.Q4_0)
+    np.testing.assert_array_equal(read, dequantize_int4(packed, scale))
+
+
+@given(arrays.arrays(np.uint8, (2, 36)))
+def test_from_q4_0_loses_nothing(blocks: np.ndarray) -> None:
+    np.testing.assert_array_equal(to_q4_0(*from_q4_0(blocks)), blocks)
 
 
 def test_a_scale_of_one_rounds_to_whole_numbers() -> None:

@@ -1,6 +1,7 @@
 """int4 weights on the host, in NumPy: float rows to packed words with a scale per group, and back.
 
-The layout is compressed-tensors' "pack-quantized" (W4A16, symmetric, groups of 32 along the input).
+The layout is compressed-tensors' "pack-quantized" (W4A16, symmetric, groups of 32 along the input). GGUF's Q4_0
+holds the same levels in another order, beside a float16 scale: `to_q4_0` and `from_q4_0` move them bit for bit.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 LEVELS = (-8, 7)
 """The least and the greatest int4 level."""
 
-_BLOCK_ELEMENTS = 1 << 21  # 8 MiB of float32 at a time, so that a table is never held in float32 as a whole
+Q4_0_BYTES = 2 + GROUP // 2
+"""Bytes of a group in Q4_0: a float16 scale, and 16 bytes of which byte j holds elements j (low) and j + 16."""
+
+_BLOCK_ELEMENTS = 1 << 21
 
 
 def pack(levels: Array) -> Array:
@@ -44,15 +48,16 @@ def unpack(packed: Array) -> Array:
 def quantize_int4(weight: Array) -> tuple[Array, Array]:
     """Round a float weight [out, in] to int4.
 
-    The scale of a group is its greatest magnitude over 7.5 (half of the 15 steps between -8 and 7), stored
-    in bfloat16; levels are rounded to nearest against the scale as stored and clipped.
+    The scale of a group is its greatest magnitude over 7.5 (half of the 15 steps between -8 and 7), rounded by
+    `shared_scale`, so that bfloat16 and float16 both hold it and every format can carry the same values; levels
+    are rounded to nearest against the scale as stored and clipped.
 
     Returns:
         packed: [out, in/8] int32, as `pack` writes it.
         scale: [out, in/32] bfloat16; the weight is level * scale.
 
     Raises:
-        ValueError: `in` is not a multiple of 32, or a value is not finite.
+        ValueError: `in` is not a multiple of 32, or a value is not finite or too large for a float16 scale.
     """
     if weight.ndim != 2 or weight.shape[1] % GROUP:
         raise ValueError(
@@ -61,17 +66,29 @@ def quantize_int4(weight: Array) -> tuple[Array, Array]:
     rows, columns = weight.shape
     packed = np.empty((rows, columns // 8), dtype=np.int32)
     scale = np.empty((rows, columns // GROUP), dtype=BFLOAT16)
-    for block in _row_blocks(rows, columns):
+    for block in row_blocks(rows, columns):
         groups = weight[block].astype(np.float32).reshape(-1, columns // GROUP, GROUP)
         peak = np.abs(groups).max(axis=2)
         if not np.isfinite(peak).all():
             raise ValueError("a value is not finite")
-        scale[block] = (peak / np.float32(7.5)).astype(BFLOAT16)
+        scale[block] = shared_scale(peak / np.float32(7.5))
         step = scale[block].astype(np.float32)[:, :, None]
-        # A group of zeros, or one too small for bfloat16, has scale 0: any step gives it level 0.
+        # A group of zeros, or one too small for the scale, has scale 0: any step gives it level 0.
         levels = np.rint(groups / np.where(step == 0, np.float32(np.inf), step)).clip(*LEVELS)
         packed[block] = pack(levels.astype(np.int8).reshape(-1, columns))
     return packed, scale
+
+
+def shared_scale(scale: Array) -> Array:
+    """float32 scales rounded to bfloat16, and below 2^-17 to the multiple of 2^-24 that float16 has there.
+
+    What comes out is a bfloat16 that float16 holds exactly. Raises ValueError above float16's 65504.
+    """
+    coarse = scale.astype(BFLOAT16).astype(np.float32)
+    if (np.abs(coarse) > np.finfo(np.float16).max).any():
+        raise ValueError("a value is too large: scales in float16 end at 65504")
+    # A bfloat16 has 8 significant bits: float16 has 10 and more at and above 2^-17, and fewer only below.
+    return coarse.astype(np.float16).astype(BFLOAT16)
 
 
 def dequantize_int4(packed: Array, scale: Array) -> Array:
@@ -80,7 +97,32 @@ def dequantize_int4(packed: Array, scale: Array) -> Array:
     return (groups * scale.astype(np.float32)[:, :, None]).reshape(scale.shape[0], -1)
 
 
-def _row_blocks(rows: int, columns: int) -> Iterator[slice]:
+def to_q4_0(packed: Array, scale: Array) -> Array:
+    """Packed words [out, in/8] with float16 scales [out, in/32] as Q4_0 blocks [out, in/32 * 18] of bytes."""
+    rows, groups = scale.shape
+    octets = np.ascontiguousarray(packed, dtype="<i4").view(np.uint8).reshape(rows, groups, GROUP // 2)
+    even, odd = octets & 15, octets >> 4  # elements 0, 2, ... 30 and 1, 3, ... 31
+    blocks = np.empty((rows, groups, Q4_0_BYTES), dtype=np.uint8)
+    blocks[:, :, :2] = np.ascontiguousarray(scale, dtype="<f2")[:, :, None].view(np.uint8)
+    blocks[:, :, 2::2] = even[:, :, :8] | (even[:, :, 8:] << 4)
+    blocks[:, :, 3::2] = odd[:, :, :8] | (odd[:, :, 8:] << 4)
+    return blocks.reshape(rows, groups * Q4_0_BYTES)
+
+
+def from_q4_0(blocks: Array) -> tuple[Array, Array]:
+    """Q4_0 blocks [out, in/32 * 18] of bytes as (packed words [out, in/8], float16 scales [out, in/32])."""
+    rows = blocks.shape[0]
+    parts = blocks.reshape(rows, -1, Q4_0_BYTES)
+    scale = np.ascontiguousarray(parts[:, :, :2]).view("<f2")[:, :, 0]
+    octets = np.empty((*scale.shape, GROUP // 2), dtype=np.uint8)
+    even, odd = parts[:, :, 2::2], parts[:, :, 3::2]
+    octets[:, :, :8] = (even & 15) | (odd << 4)
+    octets[:, :, 8:] = (even >> 4) | (odd & 0xF0)
+    return octets.reshape(rows, -1).view("<i4"), scale
+
+
+def row_blocks(rows: int, columns: int) -> Iterator[slice]:
+    """Slices of rows with about two million elements each: a table is never held in float32 as a whole."""
     step = max(1, _BLOCK_ELEMENTS // columns)
     for start in range(0, rows, step):
         yield slice(start, min(start + step, rows))
