@@ -1,7 +1,8 @@
 """int4 weights on the host, in NumPy: float rows to packed words with a scale per group, and back.
 
-The layout is compressed-tensors' "pack-quantized" (W4A16, symmetric, groups of 32 along the input). GGUF's Q4_0
-holds the same levels in another order, beside a float16 scale: `to_q4_0` and `from_q4_0` move them bit for bit.
+The layout is compressed-tensors' "pack-quantized" (W4A16, symmetric, groups of 32 along the input). GGUF's
+Q4_0 holds the same levels in another order, beside a float16 scale: `to_q4_0` and `from_q4_0` move them bit
+for bit.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ LEVELS = (-8, 7)
 """The least and the greatest int4 level."""
 
 Q4_0_BYTES = 2 + GROUP // 2
-"""Bytes of a group in Q4_0: a float16 scale, and 16 bytes of which byte j holds elements j (low) and j + 16."""
+"""Bytes of a group in Q4_0: a float16 scale, then 16 bytes; byte j has elements j (low nibble) and j + 16."""
 
 _BLOCK_ELEMENTS = 1 << 21
 
@@ -48,9 +49,9 @@ def unpack(packed: Array) -> Array:
 def quantize_int4(weight: Array) -> tuple[Array, Array]:
     """Round a float weight [out, in] to int4.
 
-    The scale of a group is its greatest magnitude over 7.5 (half of the 15 steps between -8 and 7), rounded by
-    `shared_scale`, so that bfloat16 and float16 both hold it and every format can carry the same values; levels
-    are rounded to nearest against the scale as stored and clipped.
+    The scale of a group is its greatest magnitude over 7.5 (half of the 15 steps between -8 and 7), rounded
+    by `shared_scale`, so that bfloat16 and float16 both hold it and every format can carry the same values;
+    levels are rounded to nearest against the scale as stored and clipped.
 
     Returns:
         packed: [out, in/8] int32, as `pack` writes it.
