@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
 
+from onechip.cache import cache_root
 from onechip.engine.types import Dtype, EngineConfig
 from onechip.errors import UsageError
 
@@ -50,11 +51,10 @@ class ServeConfig:
         Read are ONECHIP_API_KEY (if no --api-key was given: a command line can be seen by other users) and
         ONECHIP_CACHE_DIR, XDG_CACHE_HOME.
         """
-        folder = Path(environment.get("XDG_CACHE_HOME") or "~/.cache") / "onechip"
         return replace(
             self,
             api_key=self.api_key or environment.get("ONECHIP_API_KEY") or None,
-            cache_dir=Path(environment.get("ONECHIP_CACHE_DIR") or folder).expanduser(),
+            cache_dir=Path(environment.get("ONECHIP_CACHE_DIR") or cache_root(environment)).expanduser(),
         )
 
     @property

@@ -6,6 +6,7 @@
       CapacityError         what was asked for does not fit in this chip's memory
       EngineError           the engine failed or is not ready
       LadderError           a ladder cannot start or go on
+        InstallError          an engine cannot be installed
       RequestError          an HTTP request is wrong (400)
         AuthenticationError   (401)
         NotFoundError         (404)
@@ -15,6 +16,8 @@ A message is one sentence or two: it names the thing that is wrong, the value th
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 
 class OnechipError(Exception):
@@ -42,12 +45,22 @@ class CapacityError(OnechipError):
 
 
 class EngineError(OnechipError):
+    """Args: log: the last lines that an engine wrote before it failed, where it has a log."""
+
     exit_code = 5
     http_status = 503
+
+    def __init__(self, message: str, *, log: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.log = tuple(log)
 
 
 class LadderError(OnechipError):
     exit_code = 6
+
+
+class InstallError(LadderError):
+    """A peer's environment cannot be made; what was fetched is kept, and the same command goes on."""
 
 
 class RequestError(OnechipError):

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 from onechip import cli
 from onechip.ladder.engines import ENGINES
-from onechip.ladder.engines.engine import Engine, Launch
-from onechip.ladder.records import Arm
+from onechip.ladder.engines.engine import Engine, Launch, Start, Variant
 from tests.ladder import mock_engine
 
 
-def _launch(arm: Arm, port: int, cache: Path) -> Launch:
-    (cache / "compiled").touch()
-    return Launch([sys.executable, mock_engine.__file__, str(port), *arm.flags])
+def _launch(start: Start) -> Launch:
+    (start.cache / "compiled").touch()
+    return Launch([sys.executable, mock_engine.__file__, str(start.port), *start.arm.flags])
 
 
-MOCK = Engine("mock", "scripted", lambda: "1", "", lambda word: (word,), _launch)
+MOCK = Engine("mock", "scripted", {"plain": Variant()}, lambda: "1", _launch)
 
 if __name__ == "__main__":
     ENGINES["mock"] = MOCK

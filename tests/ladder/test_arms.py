@@ -6,6 +6,8 @@ import pytest
 
 from onechip.errors import UsageError
 from onechip.ladder.arms import parse
+from onechip.ladder.engines import ENGINES
+from onechip.ladder.engines.engine import Engine, Launch, Variant
 from onechip.ladder.records import Arm
 
 URL = "http://127.0.0.1:8001/v1"
@@ -19,13 +21,24 @@ def test_the_default_is_two_arms_of_our_engine() -> None:
 
 
 def test_engines_and_named_arms() -> None:
-    assert parse(
-        "m", f"onechip, openai={URL}", ["long = onechip --dtype bf16 --context 2048", f"vLLM = openai {URL}"]
-    ) == (
+    arms = ["long = onechip:bf16 --context 2048", "mine = onechip --dtype f32", f"vLLM = openai {URL}"]
+    assert parse("m", f"onechip, openai={URL}", arms) == (
         Arm("onechip", "onechip", "m"),
         Arm("openai 127.0.0.1:8001", "openai", "m", url=URL),
         Arm("long", "onechip", "m", ("--dtype", "bf16", "--context", "2048")),
+        Arm("mine", "onechip", "m", ("--dtype", "f32")),
         Arm("vLLM", "openai", "m", url=URL),
+    )
+
+
+def test_a_word_gives_form_flags_and_remark(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = {"plain": Variant("gguf-bf16"), "small": Variant("gguf-q4_0", ("--kv", "q8"), "an 8-bit cache")}
+    peer = Engine("peer", "", words, lambda: None, lambda start: Launch([]))
+    monkeypatch.setitem(ENGINES, "peer", peer)
+    assert parse("m", "peer,peer:small", ["x = peer:small --kv f16"]) == (
+        Arm("peer", "peer", "m", form="gguf-bf16"),
+        Arm("peer small", "peer", "m", ("--kv", "q8"), form="gguf-q4_0", remark="an 8-bit cache"),
+        Arm("x", "peer", "m", ("--kv", "q8", "--kv", "f16"), form="gguf-q4_0", remark="an 8-bit cache"),
     )
 
 
@@ -36,8 +49,9 @@ def test_named_arms_alone_leave_the_default_out() -> None:
 @pytest.mark.parametrize(
     ("engines", "arms", "sentence"),
     [
-        ("vllm", [], "there is no engine 'vllm'; there are onechip, openai"),
-        ("onechip:int3", [], "the word is the weights' type, one of bf16, w4a16"),
+        ("vlm", [], "there is no engine 'vlm'; there are onechip, "),
+        ("onechip:int3", [], "onechip takes one of these words: auto, bf16, "),
+        (None, ["a = onechip:int3 --context 8"], "onechip takes one of these words"),
         ("openai", [], "openai needs the URL of a running server"),
         ("openai:x", [], "openai needs the URL of a running server"),
         (f"onechip={URL}", [], "onechip is started by the ladder and takes no URL"),
@@ -47,7 +61,7 @@ def test_named_arms_alone_leave_the_default_out() -> None:
         (",", [], "names no engine"),
         (None, ["onechip"], "is not understood"),
         (None, ["a = openai"], "openai takes exactly one URL"),
-        (None, ["a = vllm"], "there is no engine 'vllm'"),
+        (None, ["a = vlm"], "there is no engine 'vlm'"),
     ],
 )
 def test_what_is_wrong_is_said(engines: str | None, arms: list[str], sentence: str) -> None:

@@ -73,7 +73,7 @@ def test_list() -> None:
         (("--jobs", "one,two"), "--jobs two: there is no such job; the jobs are start, one, sweep, acc"),
         (("--acc", "mmlu"), "--acc mmlu: there is no such question set"),
         (("--repeats", "0"), "--repeats 0: give 1 to 1000"),
-        (("--engines", "vllm"), "there is no engine 'vllm'"),
+        (("--engines", "vlm"), "there is no engine 'vlm'"),
     ],
 )
 def test_wrong_options(words: tuple[str, ...], sentence: str, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from onechip.ladder.target import Target
 SYNTAX = (
     "--engines takes ENGINE, ENGINE:WORD or openai=URL, separated by commas"
     " (onechip:bf16,onechip:w4a16,openai=http://127.0.0.1:8000/v1);"
-    " --arm takes 'NAME = ENGINE FLAGS...' or 'NAME = openai URL'"
+    " --arm takes 'NAME = ENGINE FLAGS...', 'NAME = ENGINE:WORD FLAGS...' or 'NAME = openai URL'"
 )
 
 
@@ -43,26 +43,36 @@ def _short(model: str, word: str) -> Arm:
     head, equals, url = word.partition("=")
     if equals:
         return _remote(f"{head} {Target.parse(url).host}:{Target.parse(url).port}", head, model, url)
-    engine, colon, variant = word.partition(":")
+    engine, _, variant = word.partition(":")
     _check(engine, word)
     if ENGINES[engine].launch is None:
         raise UsageError(
             f"--engines {word}: {engine} needs the URL of a running server, {engine}=http://HOST:PORT/v1."
         )
-    flags = ENGINES[engine].variant(variant) if colon else ()
-    return Arm(f"{engine} {variant}".strip(), engine, model, flags)
+    return _launched(f"{engine} {variant}".strip(), model, word, ())
+
+
+def _launched(name: str, model: str, word: str, flags: tuple[str, ...]) -> Arm:
+    """An arm of ENGINE or ENGINE:WORD; the user's flags go behind the variant's."""
+    engine, _, variant = word.partition(":")
+    variants = ENGINES[engine].variants
+    if variant and variant not in variants:
+        raise UsageError(f"{word}: {engine} takes one of these words: {', '.join(variants)}.")
+    meant = variants[variant or next(iter(variants))]
+    return Arm(name, engine, model, (*meant.flags, *flags), form=meant.form, remark=meant.remark)
 
 
 def _full(model: str, text: str) -> Arm:
-    """NAME = ENGINE FLAGS..., or NAME = openai URL."""
+    """NAME = ENGINE[:WORD] FLAGS..., or NAME = openai URL."""
     name, equals, rest = text.partition("=")
     words = shlex.split(rest)
     if not equals or not name.strip() or not words:
         raise UsageError(f"--arm {text!r} is not understood. {SYNTAX}.")
-    engine, *flags = words
+    word, *flags = words
+    engine = word.partition(":")[0]
     _check(engine, text)
     if ENGINES[engine].launch is not None:
-        return Arm(name.strip(), engine, model, tuple(flags))
+        return _launched(name.strip(), model, word, tuple(flags))
     if len(flags) != 1:
         raise UsageError(f"--arm {text!r}: {engine} takes exactly one URL.")
     return _remote(name.strip(), engine, model, flags[0])

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from onechip.cache import cache_root
 from onechip.errors import LadderError
 from onechip.ladder.scoring import bfcl, gsm8k
 
@@ -186,7 +186,7 @@ def _sha256(raw: bytes) -> str:
 
 def _file(name: str, data: Path | None) -> tuple[bytes, str]:
     """A file's checked bytes and where they came from."""
-    folder = data if data is not None else _cache()
+    folder = data if data is not None else cache_root() / "data"
     for other in (name, *OTHER_NAMES[name]):
         path = folder / other
         if path.is_file():
@@ -200,11 +200,6 @@ def _file(name: str, data: Path | None) -> tuple[bytes, str]:
     fresh.write_bytes(raw)
     fresh.replace(folder / name)
     return raw, source
-
-
-def _cache() -> Path:
-    """As the XDG specification has it, an empty variable counts as none."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "onechip" / "data"
 
 
 def _checked(raw: bytes, name: str, source: str) -> bytes:

@@ -102,7 +102,7 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def at_once(self) -> int:
         """The most requests in flight at any time."""
-        of_jobs = {"one": ONE_AT_ONCE, "sweep": max(self.levels), "acc": self.acc_level}
+        of_jobs = {"one": ONE_AT_ONCE, "sweep": max(self.levels, default=1), "acc": self.acc_level}
         return max((of_jobs[job] for job in self.jobs if job in of_jobs), default=1)
 
     @property
@@ -110,7 +110,7 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Tokens, prompt and output together, that the longest request may need."""
         of_jobs = {
             "one": PROMPT_ROOM + self.one_tokens,
-            "sweep": TEMPLATE_ROOM + max(sum(shape) for shape in self.shapes),
+            "sweep": TEMPLATE_ROOM + max(map(sum, self.shapes), default=0),
             "acc": PROMPT_ROOM + (self.acc_tokens if self.acc == ("acorn",) else MOST_ANSWER),
         }
         return max((of_jobs[job] for job in self.jobs if job in of_jobs), default=PROMPT_ROOM)
@@ -193,7 +193,7 @@ def _check_names(option: str, given: Sequence[str], known: Sequence[str], what: 
             raise UsageError(f"{option} {name}: there is no such {what}; the {what}s are {names}.")
 
 
-def _check_range(option: str, value: float | None, least: int, most: float) -> None:
+def _check_range(option: str, value: float | None, least: float, most: float) -> None:
     """Whether a number that was given lies within both bounds; nan lies nowhere."""
     if value is not None and not least <= value <= most:
         raise UsageError(f"{option} {value}: give {least} to {most:.0f}.")

@@ -23,9 +23,11 @@ class Arm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         name: how it is called in tables, unique in a ladder ("onechip bf16").
         engine: a name from ladder/engines ("onechip", "openai").
-        model: folder, hub id, or "acorn".
-        flags: extra command line for the engine, as given.
+        model: folder, .gguf file, hub id, or "acorn".
+        flags: extra command line for the engine, its variant's before the user's.
         url: base URL of a server that is already running (engine "openai").
+        form: of the checkpoint made from `model` for it (weights.FORMS); "" is `model` as it is.
+        remark: what a reader must know of its numbers; "" if nothing.
     """
 
     name: str
@@ -33,6 +35,8 @@ class Arm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     model: str
     flags: tuple[str, ...] = ()
     url: str | None = None
+    form: str = ""
+    remark: str = ""
 
 
 class Cell(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

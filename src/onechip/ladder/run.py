@@ -21,7 +21,9 @@ from onechip.ladder import manifest as manifests
 from onechip.ladder import probe, prompts
 from onechip.ladder.checkpoint import TokenCounter
 from onechip.ladder.engines import ENGINES
+from onechip.ladder.engines.engine import Start
 from onechip.ladder.engines.process import EngineProcess, free_port
+from onechip.ladder.host import this_host
 from onechip.ladder.jobs import TASKS, start, sweep
 from onechip.ladder.jobs.task import Task, now, run, warm
 from onechip.ladder.journal import Journal
@@ -31,6 +33,7 @@ from onechip.ladder.records import Arm, Cell, CellRecord, JobName
 from onechip.ladder.screen import Screen, label
 from onechip.ladder.session import Session
 from onechip.ladder.target import Target
+from onechip.models.source import resolve_model
 
 MOST_DEATHS = 3
 """After so many deaths an arm's remaining cells are recorded as invalid."""
@@ -177,7 +180,7 @@ class ArmRun:
         assert self.engine.launch is not None
         self._cache.mkdir(parents=True, exist_ok=True)
         port = free_port()
-        launch = self.engine.launch(self.arm, port, self._cache)
+        launch = self.engine.launch(self._how(port))
         self.entry.command = launch.command
         self.entry.environment = engine_variables() | launch.environment
         self.ladder.save()
@@ -187,6 +190,11 @@ class ArmRun:
         )
         self._warmed.clear()
         return self.process.target, start.launch(self.process, self.arm, self.ladder.manifest.plan.limits)
+
+    def _how(self, port: int) -> Start:
+        plan = self.ladder.manifest.plan
+        checkpoint = resolve_model(self.arm.model)
+        return Start(self.arm, checkpoint, port, self._cache, this_host(), plan.at_once, plan.longest)
 
     def _stop(self) -> None:
         if self.process is not None:

@@ -1,20 +1,61 @@
-"""What a ladder must know of an engine: how to find it, what its short words mean, how to launch it."""
+"""What a ladder must know of an engine: what its short words mean, how it gets here, how it is launched."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from onechip.ladder.engines.recipe import Recipe
+from onechip.ladder.host import Host
 from onechip.ladder.records import Arm
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
-    """One start of an engine.
+class Variant:
+    """What the word behind the colon of `--engines NAME:WORD` means.
 
     Attributes:
-        command: what is run, the port included; it must stay in the foreground.
+        form: of the checkpoint that the engine is given, one of weights.FORMS; "" is MODEL as it is.
+        flags: for the engine's command line, before those of `--arm`.
+        remark: what a reader must know of its numbers ("int8 activations"), shown in the report.
+    """
+
+    form: str = ""
+    flags: tuple[str, ...] = ()
+    remark: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """One start of an arm, as its engine is told of it.
+
+    Attributes:
+        arm: its flags are the variant's and the user's, and go last on the command line.
+        checkpoint: folder or .gguf file in the arm's form.
+        port: to listen on, at 127.0.0.1.
+        cache: folder for compiled programs: empty for the cold start and kept for the warm one. An engine
+            that keeps compiled programs must be told to keep them there and nowhere else.
+        host: the machine; use all its threads.
+        requests: the most that the ladder will have in flight at once.
+        context: tokens, prompt and output together, that its longest request may need.
+    """
+
+    arm: Arm
+    checkpoint: Path
+    port: int
+    cache: Path
+    host: Host
+    requests: int
+    context: int
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How to start an engine.
+
+    Attributes:
+        command: what is run; it must stay in the foreground.
         environment: set on top of the ladder's own.
         health: path that answers 200 when the server is up; its first real token is waited for in any case.
     """
@@ -30,18 +71,27 @@ class Engine:
 
     Attributes:
         name: in `--engines` and in Arm.engine.
-        summary: one line for `onechip ladder list`.
-        version: what is installed here, None if nothing is.
-        install: how to get it, one sentence.
-        variant: the word behind the colon of `--engines NAME:WORD` -> flags; raises UsageError.
-        launch: (arm, port, cache folder) -> how to start it. The cache folder is empty for a cold start and
-            kept for the warm one; an engine that keeps compiled programs must be told to keep them there.
-            None for an engine that somebody else runs.
+        summary: one line.
+        variants: word -> what it means; the first is meant where no word is given. Empty: takes no words.
+        version: what is installed here, None if nothing is. Quick: it reads metadata and starts no engine.
+        launch: how to start it; may raise EngineError. None for an engine that somebody else runs.
+        recipe: how `ladder install` gets it here; None where it does not.
+        install: what to do where there is no recipe, one sentence.
+        obstacle: why it does not run on a machine, one sentence; None if it does.
+        formats: of checkpoints that it takes. drafter: how it is given one, or "none". tools: whether it
+            reads tool calls and by which flag. needs: patches and flags that it needs, by chip. A short
+            phrase each, for `ladder list`.
     """
 
     name: str
     summary: str
+    variants: Mapping[str, Variant]
     version: Callable[[], str | None]
-    install: str
-    variant: Callable[[str], tuple[str, ...]]
-    launch: Callable[[Arm, int, Path], Launch] | None
+    launch: Callable[[Start], Launch] | None
+    recipe: Recipe | None = None
+    install: str = ""
+    obstacle: Callable[[Host], str | None] = lambda host: None
+    formats: str = ""
+    drafter: str = "none"
+    tools: str = "no"
+    needs: str = "nothing"

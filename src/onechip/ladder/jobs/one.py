@@ -7,11 +7,11 @@ from functools import partial
 from typing import Any
 
 from onechip.ladder.jobs.task import Ask, Task, definition
+from onechip.ladder.plan import ONE_AT_ONCE
 from onechip.ladder.prompts import ONE_PROMPTS, digest
 from onechip.ladder.records import Cell
 from onechip.ladder.session import Session
 
-AT_ONCE = 4
 WARM_TOKENS = 8
 WARM_PROMPT = "Say a few words about the weather."
 
@@ -21,7 +21,10 @@ def tasks(session: Session) -> list[Task]:
     plan = session.plan
     what = {"prompts": ONE_PROMPTS, "tokens": plan.one_tokens, "fixed": session.features.ignore_eos}
     made: list[Task] = []
-    for variant, level, numbers in (("alone", 1, range(len(ONE_PROMPTS))), ("four", AT_ONCE, range(AT_ONCE))):
+    for variant, level, numbers in (
+        ("alone", 1, range(len(ONE_PROMPTS))),
+        ("four", ONE_AT_ONCE, range(ONE_AT_ONCE)),
+    ):
         for repeat in range(plan.one_repeats):
             cell = Cell(session.arm.name, "one", variant, level, repeat, definition(**what))
             warm_up = (variant, partial(_warm_up, session, level))

@@ -24,7 +24,7 @@ FIRST_TOKEN_S = 300.0
 
 def cell(arm: Arm, variant: Variant) -> Cell:
     """The cell of one start."""
-    return Cell(arm.name, "start", variant, 1, 0, definition(flags=arm.flags, model=arm.model))
+    return Cell(arm.name, "start", variant, 1, 0, definition(flags=arm.flags, model=arm.model, form=arm.form))
 
 
 def first_token(target: Target, arm: Arm) -> Callable[[], bool]:
@@ -50,9 +50,12 @@ def launch(process: EngineProcess, arm: Arm, limits: Limits) -> dict[str, float]
     """
     process.spawn()
     measured = process.wait_ready(first_token(process.target, arm), limits.start_s)
-    resident = process.resident_bytes()
-    if resident is not None:
-        measured["resident_bytes"] = float(resident)
+    for name, size in (
+        ("resident_bytes", process.resident_bytes()),
+        ("device_bytes", process.device_bytes()),
+    ):
+        if size is not None:
+            measured[name] = float(size)
     return measured
 
 
