@@ -20,7 +20,7 @@ from onechip.convert.synth import synthesise
 from onechip.convert.synth_tokenizer import CONTROL, build_tokenizer
 from onechip.errors import UsageError
 from onechip.kernels.api import Int4
-from onechip.models import gemma4
+from onechip.models import decoder
 from onechip.models.config import parse_config, read_config
 from onechip.models.layout import expected_tensors
 from onechip.models.weights import load_weights
@@ -78,8 +78,8 @@ def test_it_loads_and_computes_sane_numbers(tiny: Path) -> None:
     positions = np.arange(100, dtype=np.int32)[None]
 
     @jax.jit
-    def run(params: gemma4.Params) -> jax.Array:
-        return gemma4.forward(config, params, tokens, positions, dtype=jnp.float32)[0]
+    def run(params: decoder.Params) -> jax.Array:
+        return decoder.forward(config, params, tokens, positions, dtype=jnp.float32)[0]
 
     logits = np.asarray(run(jax.tree.map(jnp.asarray, params)))
     assert np.isfinite(logits).all()
@@ -113,7 +113,7 @@ def test_tokenizer_has_gemmas_ids_and_exactly_the_vocabulary(tiny: Path) -> None
 )
 def test_tokenizer_is_built_as_gemmas(field: str, tiny: Path) -> None:
     """acorn's tokenizer.json has Gemma's own normalizer and decoder."""
-    acorn = Path(gemma4.__file__).parent / "acorn" / "tokenizer.json"
+    acorn = Path(decoder.__file__).parent / "acorn" / "tokenizer.json"
     ours, theirs = (json.loads(path.read_text()) for path in (tiny / "tokenizer.json", acorn))
     assert ours[field] == theirs[field]
     for key in ("type", "unk_token", "fuse_unk", "byte_fallback", "ignore_merges"):

@@ -20,7 +20,7 @@ from onechip.engine import programs, sampling
 from onechip.engine.plan import Plan
 from onechip.engine.programs import Chunk, State
 from onechip.kernels import xla
-from onechip.models import gemma4
+from onechip.models import decoder
 from onechip.models.config import ModelConfig, read_config
 from onechip.models.layout import Params
 from onechip.models.weights import load_weights
@@ -44,7 +44,7 @@ class Text:
 def model(case: str) -> tuple[ModelConfig, Params]:
     config = read_config(GOLDEN / case)
     params = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), load_weights(GOLDEN / case, config))
-    return config, gemma4.fuse(params)
+    return config, decoder.fuse(params)
 
 
 @cache
@@ -68,7 +68,7 @@ def compiled(case: str, name: str) -> Any:
         "prefill": partial(programs.prefill, config, jnp.float32),
         "decode": partial(programs.decode, config, jnp.float32, plan().window),
         "decode_step": partial(programs.decode_step, config, jnp.float32),
-        "forward": partial(gemma4.forward, config, dtype=jnp.float32),
+        "forward": partial(decoder.forward, config, dtype=jnp.float32),
     }
     return jax.jit(functions[name], compiler_options=xla.compiler_options(jax.default_backend()))
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from onechip.errors import CheckpointError
-from onechip.models.config import ModelConfig, parse_config, read_config
+from onechip.models.architecture import ModelConfig, Rope
+from onechip.models.config import parse_config, read_config
 
 KINDS = {"s": "sliding_attention", "f": "full_attention"}
 
@@ -96,7 +97,7 @@ def test_published_e2b() -> None:
     assert (config.vocab, config.hidden, config.sliding_window) == (262144, 1536, 512)
     assert (config.ple_dim, config.ple_vocab, config.max_position) == (256, 262144, 131072)
     assert (config.softcap, config.norm_eps, config.tied) == (30.0, 1e-6, True)
-    assert (config.rope_theta_sliding, config.rope_theta_full, config.rope_fraction_full) == (1e4, 1e6, 0.25)
+    assert (config.rope_sliding, config.rope_full) == (Rope(1e4), Rope(1e6, 0.25))
     assert (config.bos_id, config.pad_id, config.eos_ids) == (2, 0, (1, 106))
     assert len(config.layers) == 35
     assert [layer.index for layer in config.layers if layer.kind == "full"] == [4, 9, 14, 19, 24, 29, 34]
@@ -260,8 +261,9 @@ def test_rope_errors_name_the_field(kind: str, change: dict[str, Any], message: 
     ("change", "message"),
     [
         (
-            {"model_type": "gemma3"},
-            r'model_type is "gemma3": onechip serves Gemma 4 only \(gemma4, gemma4_text',
+            {"model_type": "qwen3"},
+            r'model_type is "qwen3": onechip serves Gemma 4 \(gemma4, gemma4_text, .*\), '
+            r"Gemma 3 text \(gemma3, gemma3_text\) and Llama \(llama, mistral\)",
         ),
         ({"model_type": None}, "model_type is null"),
         ({"text_config": []}, r"text_config is \[\]: it must be an object"),
@@ -289,7 +291,7 @@ def test_read_config_is_parse_config_of_the_file(tmp_path: Path) -> None:
         (b"{", "config.json cannot be read as JSON"),
         (b"\xff", "config.json cannot be read as JSON"),
         (b"[1]", r"config.json holds \[1\], not a JSON object"),
-        (b'{"model_type": "llama"}', 'config.json: model_type is "llama"'),
+        (b'{"model_type": "qwen3"}', 'config.json: model_type is "qwen3"'),
     ],
 )
 def test_read_config_names_the_file(tmp_path: Path, content: bytes | None, message: str) -> None:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from onechip.models import gemma4
+from onechip.models import decoder
 from onechip.models.config import LayerSpec, ModelConfig, read_config
 from onechip.models.layout import Params, expected_tensors, get, put
 from onechip.models.weights import load_weights
@@ -58,7 +58,7 @@ def golden(case: str) -> Golden:
 def program(config: ModelConfig) -> Any:
     def run(params: Params, tokens: jax.Array) -> jax.Array:
         positions = jnp.broadcast_to(jnp.arange(tokens.shape[1], dtype=jnp.int32), tokens.shape)
-        return gemma4.forward(config, params, tokens, positions, dtype=jnp.float32)
+        return decoder.forward(config, params, tokens, positions, dtype=jnp.float32)
 
     return jax.jit(run)
 
@@ -132,7 +132,7 @@ def reshared(config: ModelConfig) -> ModelConfig:
     "wrong",
     [
         lambda config: replace(config, sliding_window=config.sliding_window + 1),
-        lambda config: replace(config, rope_fraction_full=1.0),
+        lambda config: replace(config, rope_full=replace(config.rope_full, fraction=1.0)),
         reshared,
     ],
     ids=["window", "rope-fraction", "kv-source"],

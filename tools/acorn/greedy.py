@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from onechip.models import gemma4
+from onechip.models import decoder
 from onechip.models.config import ModelConfig
 from onechip.models.layout import Params
 from onechip.models.tokenizer import Tokenizer
@@ -37,7 +37,7 @@ class Task:
 def _predict(config: ModelConfig, params: Params, tokens: jax.Array, dtype: jnp.dtype) -> jax.Array:
     """tokens [B, T] -> the likeliest next token after each, [B, T]."""
     positions = jnp.broadcast_to(jnp.arange(tokens.shape[1], dtype=jnp.int32), tokens.shape)
-    return gemma4.forward(config, params, tokens, positions, dtype=dtype).argmax(-1).astype(jnp.int32)
+    return decoder.forward(config, params, tokens, positions, dtype=dtype).argmax(-1).astype(jnp.int32)
 
 
 class Greedy:

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from onechip.models import gemma4
+from onechip.models import decoder
 from onechip.models.config import ModelConfig, parse_config
 from onechip.models.layout import Params
 from onechip.models.tokenizer import Tokenizer
@@ -44,7 +44,7 @@ def loss(config: ModelConfig, params: Params, batch: Batch) -> jax.Array:
     """Mean cross entropy of the learned tokens, in bfloat16 but for the logits."""
     rounded = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), params)
     same = (batch.documents[:, :, None] == batch.documents[:, None, :]) & (batch.documents[:, :, None] > 0)
-    logits = gemma4.forward(
+    logits = decoder.forward(
         config, rounded, batch.tokens, batch.positions, dtype=jnp.dtype(jnp.bfloat16), mask=same
     )
     losses = optax.softmax_cross_entropy_with_integer_labels(logits, batch.targets)

@@ -28,8 +28,8 @@ KEPT_FINGERPRINTS = 8
 
 PROGRAM_SOURCES = (
     "kernels/*.py",
-    "models/gemma4.py",
-    "models/config.py",
+    "models/decoder.py",
+    "models/architecture.py",
     "engine/programs.py",
     "engine/cache.py",
     "engine/sampling.py",

@@ -15,7 +15,7 @@ import numpy as np
 
 from onechip.engine.types import Dtype
 from onechip.kernels.api import GROUP, Int4, Leaf
-from onechip.models import gemma4
+from onechip.models import decoder
 from onechip.models.config import ModelConfig
 from onechip.models.layout import Params, expected_tensors
 from onechip.models.quant import dequantize_int4
@@ -82,7 +82,7 @@ def _expand(leaf: Leaf, dtype: Any) -> Leaf:
 def _of_one_kind(weights: Params, dtype: Any) -> Params:
     """A layer whose int4 weights are expanded where another weight of the same product is dense."""
     expanded = dict(weights)
-    for names in gemma4.FUSED.values():
+    for names in decoder.FUSED.values():
         present = [name for name in names if name in weights]
         if not all(isinstance(weights[name], Int4) for name in present):
             expanded |= {name: _expand(weights[name], dtype) for name in present}
@@ -98,5 +98,5 @@ def place(params: Params, precision: Precision) -> Params:
 
     host = jax.tree.map(on_host, params, is_leaf=lambda leaf: isinstance(leaf, Int4))
     layers = [_of_one_kind(weights, dtype) for weights in host["layers"]]
-    placed: Params = jax.tree.map(jax.device_put, gemma4.fuse(host | {"layers": layers}))
+    placed: Params = jax.tree.map(jax.device_put, decoder.fuse(host | {"layers": layers}))
     return placed

@@ -24,7 +24,7 @@ from onechip.engine.cache import Cache, DecodeAttention, PrefillAttention
 from onechip.engine.plan import Plan
 from onechip.engine.sampling import SamplingRows
 from onechip.kernels.api import Leaf
-from onechip.models import gemma4
+from onechip.models import decoder
 from onechip.models.config import ModelConfig
 from onechip.models.layout import Params
 
@@ -86,18 +86,18 @@ def prefill(
 ) -> tuple[State, jax.Array]:
     """Run one chunk, and choose the first token if it is the last -> (state, token, a scalar int32)."""
     positions = chunk.start + jnp.arange(chunk.tokens.shape[0])
-    hidden, ple = gemma4.embed(config, params, chunk.tokens, dtype)
+    hidden, ple = decoder.embed(config, params, chunk.tokens, dtype)
     attend = PrefillAttention(config, state.cache, chunk.slot, chunk.start, chunk.valid)
     own = config.first_shared
-    hidden = gemma4.run_layers(config, params, hidden, ple, positions, attend, last=own)
+    hidden = decoder.run_layers(config, params, hidden, ple, positions, attend, last=own)
 
     def last_row(rows: jax.Array) -> jax.Array:
         return lax.dynamic_slice_in_dim(rows, chunk.valid - 1, 1)
 
     def first_token() -> jax.Array:
         end = last_row(positions)
-        out = gemma4.run_layers(config, params, last_row(hidden), last_row(ple), end, attend, first=own)
-        scores = gemma4.logits(config, params, out)
+        out = decoder.run_layers(config, params, last_row(hidden), last_row(ple), end, attend, first=own)
+        scores = decoder.logits(config, params, out)
         return sampling.choose(scores, row, end + 1, jnp.ones(1, bool))[0]
 
     token = lax.cond(chunk.is_last, first_token, lambda: jnp.int32(0))
@@ -119,10 +119,10 @@ def decode_step(
     active: jax.Array,
 ) -> tuple[Cache, jax.Array]:
     """One token [B] of each of the first B slots at its position [B] -> (cache, logits [B, V] float32)."""
-    hidden, ple = gemma4.embed(config, params, tokens, dtype)
+    hidden, ple = decoder.embed(config, params, tokens, dtype)
     attend = DecodeAttention(config, kept, positions, active)
-    hidden = gemma4.run_layers(config, params, hidden, ple, positions, attend)
-    return attend.cache, gemma4.logits(config, params, hidden)
+    hidden = decoder.run_layers(config, params, hidden, ple, positions, attend)
+    return attend.cache, decoder.logits(config, params, hidden)
 
 
 def decode(

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from onechip.models.config import LayerSpec, ModelConfig
+from onechip.models.architecture import LayerSpec, ModelConfig
 
 Params = dict[str, Any]
 """The weights as a pytree of arrays; a linear weight W [out, in] is an array or an `Int4`.
@@ -19,8 +19,10 @@ Params = dict[str, Any]
     embed [V, H]   norm [H]   lm_head W [V, H] if not tied
     ple_embed [Vp, L*P]   ple_proj W [L*P, H]   ple_norm [P]     if ple_dim; L-major blocks of P
     layers: a list, one dict a layer:
-      input_norm, post_attn_norm, pre_ffn_norm, post_ffn_norm [H]   scalar []
-      q W [heads*hd, H]   o W [H, heads*hd]   q_norm [hd]
+      input_norm, pre_ffn_norm [H]
+      post_attn_norm, post_ffn_norm [H]   if the block has post_norms
+      scalar []                           if it has layer_scalar
+      q W [heads*hd, H]   o W [H, heads*hd]   q_norm [hd] if the block has qk_norm
       k, v W [kv_heads*hd, H]   k_norm [hd]      if the layer owns its K and V; no v if k_eq_v
       gate, up W [F, H]   down W [H, F]
       ple_gate W [P, H]   ple_out W [H, P]   ple_post_norm [H]      if ple_dim
@@ -74,6 +76,7 @@ def expected_tensors(config: ModelConfig) -> list[TensorSpec]:
 
 def _layer_tensors(config: ModelConfig, layer: LayerSpec) -> Iterator[TensorSpec]:
     hidden, head_dim, ple = config.hidden, layer.head_dim, config.ple_dim
+    block = config.block
 
     def tensor(key: str, module: str, *shape: int) -> TensorSpec:
         name = f"layers.{layer.index}.{module}.weight"
@@ -81,34 +84,44 @@ def _layer_tensors(config: ModelConfig, layer: LayerSpec) -> Iterator[TensorSpec
 
     yield tensor("input_norm", "input_layernorm", hidden)
     yield tensor("q", "self_attn.q_proj", layer.heads * head_dim, hidden)
-    yield tensor("q_norm", "self_attn.q_norm", head_dim)
+    if block.qk_norm:
+        yield tensor("q_norm", "self_attn.q_norm", head_dim)
     if layer.owns_kv:
         yield tensor("k", "self_attn.k_proj", layer.kv_heads * head_dim, hidden)
-        yield tensor("k_norm", "self_attn.k_norm", head_dim)
+        if block.qk_norm:
+            yield tensor("k_norm", "self_attn.k_norm", head_dim)
         if not layer.k_eq_v:
             yield tensor("v", "self_attn.v_proj", layer.kv_heads * head_dim, hidden)
     yield tensor("o", "self_attn.o_proj", hidden, layer.heads * head_dim)
-    yield tensor("post_attn_norm", "post_attention_layernorm", hidden)
-    yield tensor("pre_ffn_norm", "pre_feedforward_layernorm", hidden)
+    if block.post_norms:
+        yield tensor("post_attn_norm", "post_attention_layernorm", hidden)
+        yield tensor("pre_ffn_norm", "pre_feedforward_layernorm", hidden)
+    else:
+        yield tensor("pre_ffn_norm", "post_attention_layernorm", hidden)  # Llama's name: it comes after
     yield tensor("gate", "mlp.gate_proj", layer.intermediate, hidden)
     yield tensor("up", "mlp.up_proj", layer.intermediate, hidden)
     yield tensor("down", "mlp.down_proj", hidden, layer.intermediate)
-    yield tensor("post_ffn_norm", "post_feedforward_layernorm", hidden)
+    if block.post_norms:
+        yield tensor("post_ffn_norm", "post_feedforward_layernorm", hidden)
     if ple:
         yield tensor("ple_gate", "per_layer_input_gate", ple, hidden)
         yield tensor("ple_out", "per_layer_projection", hidden, ple)
         yield tensor("ple_post_norm", "post_per_layer_input_norm", hidden)
-    yield TensorSpec(f"layers.{layer.index}.layer_scalar", ("layers", layer.index, "scalar"), (1,))
+    if block.layer_scalar:
+        yield TensorSpec(f"layers.{layer.index}.layer_scalar", ("layers", layer.index, "scalar"), (1,))
 
 
 def dead_modules(config: ModelConfig) -> set[str]:
-    """Modules that some exports carry and nothing reads: K and V of the layers that share another's cache."""
-    return {
+    """Modules that some exports carry and nothing reads: K and V of layers that share another's cache, and
+    the RoPE frequencies that old Llama checkpoints keep.
+    """
+    shared = {
         f"layers.{layer.index}.self_attn.{module}"
         for layer in config.layers
         if not layer.owns_kv
         for module in ("k_proj", "v_proj", "k_norm")
     }
+    return shared | {f"layers.{layer.index}.self_attn.rotary_emb" for layer in config.layers}
 
 
 def empty_params(config: ModelConfig) -> Params:

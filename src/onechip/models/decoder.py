@@ -1,12 +1,15 @@
-"""Gemma 4's text model as pure functions: token ids and weights in, hidden rows and logits out.
+"""The decoder of all families as pure functions: token ids and weights in, hidden rows and logits out.
 
-Where keys and values are kept is the caller's affair: each layer asks `attend`, so that training, prefill and
-decode share the same layers. The order of operations and of roundings is that of transformers 5.24
-(models/gemma4/modeling_gemma4.py), whose logits tests/golden keeps.
+What a family does in its own way is said by ModelConfig and its Block: choices made while a program is
+traced, which cost nothing when it runs. Where keys and values are kept is the caller's affair: each layer asks
+`attend`, so that training, prefill and decode share the same layers. The order of operations and of roundings
+is that of transformers 5.24 (modeling_gemma4.py, modeling_gemma3.py, modeling_llama.py), whose logits
+tests/golden keeps; but every family's norms round once, after the weight, where Llama's round before it too.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import jax
@@ -14,8 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from onechip.kernels import xla
-from onechip.kernels.api import Leaf
-from onechip.models.config import LayerSpec, ModelConfig
+from onechip.kernels.api import Int4, Leaf, Weight
+from onechip.models.architecture import Activation, LayerSpec, ModelConfig
 from onechip.models.layout import Params
 
 
@@ -28,6 +31,9 @@ class Attend(Protocol):
 
 FUSED = {"qkv": ("q", "k", "v"), "gate_up": ("gate", "up")}
 """Products that share their input, and so are computed as one."""
+
+FEWEST_PACKED_ROWS = 8
+"""Rows that are fetched of an int4 table at the least."""
 
 
 def _stack(arrays: list[Leaf]) -> Leaf:
@@ -54,49 +60,77 @@ def fuse(params: Params) -> Params:
     return params | {"layers": [_fuse_layer(weights) for weights in params["layers"]]}
 
 
-def rms_norm(x: jax.Array, weight: jax.Array | None, eps: float) -> jax.Array:
-    """x / rms(x) * weight over the last axis, in float32, back in x's dtype. The weight is used as it is."""
+def rms_norm(x: jax.Array, weight: jax.Array | None, eps: float, offset: float = 0.0) -> jax.Array:
+    """x / rms(x) * (weight + offset) over the last axis, in float32, back in x's dtype."""
     wide = x.astype(jnp.float32)
     normed = wide * jax.lax.rsqrt(jnp.mean(jnp.square(wide), axis=-1, keepdims=True) + eps)
     if weight is not None:
-        normed = normed * weight.astype(jnp.float32)
+        scale = weight.astype(jnp.float32)
+        normed = normed * (scale + offset if offset else scale)
     return normed.astype(x.dtype)
+
+
+def _norm(config: ModelConfig, x: jax.Array, weight: jax.Array) -> jax.Array:
+    """A norm of this model, whose stored weight may be short of an offset."""
+    return rms_norm(x, weight, config.norm_eps, config.block.norm_offset)
 
 
 def rope_frequencies(config: ModelConfig, layer: LayerSpec) -> jax.Array:
     """Inverse frequencies [head_dim/2] float32.
 
-    Sliding layers turn every pair. Full layers are "proportional": the exponent runs over the whole width,
-    and only the first fraction of the pairs turns; the others have frequency 0.
+    The exponent runs over the whole width even where only the first fraction of the pairs turns
+    ("proportional"); the others have frequency 0.
     """
+    rope = config.rope(layer)
     pairs = layer.head_dim // 2
     exponent = jnp.arange(pairs, dtype=jnp.float32) * 2 / layer.head_dim
-    if layer.kind == "sliding":
-        return config.rope_theta_sliding**-exponent
-    turning = jnp.arange(pairs) < int(config.rope_fraction_full * layer.head_dim // 2)
-    return jnp.where(turning, config.rope_theta_full**-exponent, 0.0)
+    frequencies = rope.theta**-exponent
+    if rope.divisors:
+        frequencies = frequencies / jnp.asarray(rope.divisors, jnp.float32)
+    if rope.fraction == 1:
+        return frequencies
+    return jnp.where(jnp.arange(pairs) < int(rope.fraction * layer.head_dim // 2), frequencies, 0.0)
 
 
-def rope(x: jax.Array, positions: jax.Array, frequencies: jax.Array) -> jax.Array:
-    """Rotate pairs (i, i + D/2) of x [..., heads, D] by positions [...] times frequencies [D/2]."""
+def rope(x: jax.Array, positions: jax.Array, frequencies: jax.Array, scale: float = 1.0) -> jax.Array:
+    """Rotate pairs (i, i + D/2) of x [..., heads, D] by positions [...] times frequencies [D/2].
+
+    The result is multiplied by `scale`, which costs no rounding of its own: it is part of sine and cosine.
+    """
     angles = positions[..., None, None].astype(jnp.float32) * frequencies
-    cos, sin = jnp.cos(angles).astype(x.dtype), jnp.sin(angles).astype(x.dtype)
+    cos, sin = jnp.cos(angles), jnp.sin(angles)
+    if scale != 1:
+        cos, sin = cos * scale, sin * scale
+    cos, sin = cos.astype(x.dtype), sin.astype(x.dtype)
     low, high = jnp.split(x, 2, axis=-1)
     return jnp.concatenate([low * cos - high * sin, high * cos + low * sin], axis=-1)
+
+
+def _rows(table: Weight, tokens: jax.Array, dtype: jnp.dtype) -> jax.Array:
+    """table[tokens] [..., width] in `dtype`; of an int4 table the packed rows are fetched, then expanded."""
+    if not isinstance(table, Int4):
+        return table[tokens].astype(dtype)
+    flat = tokens.reshape(-1)
+    # A TPU's compiler copies a whole packed table to fetch one row of it, at eight it does not.
+    ids = jnp.pad(flat, (0, max(0, FEWEST_PACKED_ROWS - flat.size)))
+    rows = xla.dequantize(Int4(table.packed[ids], table.scale[ids]), dtype)
+    return rows[: flat.size].reshape(*tokens.shape, -1)
 
 
 def embed(
     config: ModelConfig, params: Params, tokens: jax.Array, dtype: jnp.dtype
 ) -> tuple[jax.Array, jax.Array]:
     """Token ids [...] -> (hidden [..., H], per-layer embeddings [..., L, P], P 0 if there are none)."""
-    hidden = params["embed"][tokens].astype(dtype) * jnp.asarray(config.hidden**0.5, dtype)
+    hidden = _rows(params["embed"], tokens, dtype)
+    if config.embedding_scale != 1:
+        hidden = hidden * jnp.asarray(config.embedding_scale, dtype)
     layers, width = len(config.layers), config.ple_dim
     if not width:
         return hidden, jnp.zeros((*tokens.shape, layers, 0), dtype)
-    identity = params["ple_embed"][tokens].astype(dtype) * jnp.asarray(width**0.5, dtype)
+    identity = _rows(params["ple_embed"], tokens, dtype) * jnp.asarray(width**0.5, dtype)
     context = xla.matmul(hidden, params["ple_proj"]) * jnp.asarray(config.hidden**-0.5, dtype)
     shape = (*tokens.shape, layers, width)
-    context = rms_norm(context.reshape(shape), params["ple_norm"], config.norm_eps)
+    context = _norm(config, context.reshape(shape), params["ple_norm"])
     return hidden, (context + identity.reshape(shape)) * jnp.asarray(2**-0.5, dtype)
 
 
@@ -112,11 +146,18 @@ def _attention(
         part.reshape(*x.shape[:-1], -1, layer.head_dim)
         for part in jnp.split(xla.matmul(x, weights["qkv"]), ends, axis=-1)
     ]
-    q = rope(rms_norm(parts[0], weights["q_norm"], config.norm_eps), positions, frequencies)
+    q = parts[0]
+    if config.block.qk_norm:
+        q = _norm(config, q, weights["q_norm"])
+    q = rope(q, positions, frequencies, config.attention_scale)
     k = v = None
     if layer.owns_kv:
-        k = rope(rms_norm(parts[1], weights["k_norm"], config.norm_eps), positions, frequencies)
-        v = rms_norm(parts[-1], None, config.norm_eps)
+        k, v = parts[1], parts[-1]
+        if config.block.qk_norm:
+            k = _norm(config, k, weights["k_norm"])
+        k = rope(k, positions, frequencies)
+        if config.block.v_norm:
+            v = rms_norm(v, None, config.norm_eps)
     out = attend(layer, q, k, v)
     return xla.matmul(out.reshape(*x.shape[:-1], -1), weights["o"])
 
@@ -126,9 +167,17 @@ def gelu(x: jax.Array) -> jax.Array:
     return jax.nn.gelu(x.astype(jnp.float32), approximate=True).astype(x.dtype)
 
 
-def _mlp(weights: Params, x: jax.Array) -> jax.Array:
+def silu(x: jax.Array) -> jax.Array:
+    """x * sigmoid(x), computed in float32 and rounded once."""
+    return jax.nn.silu(x.astype(jnp.float32)).astype(x.dtype)
+
+
+ACTIVATIONS: dict[Activation, Callable[[jax.Array], jax.Array]] = {"gelu_tanh": gelu, "silu": silu}
+
+
+def _mlp(config: ModelConfig, weights: Params, x: jax.Array) -> jax.Array:
     gate, up = jnp.split(xla.matmul(x, weights["gate_up"]), 2, axis=-1)
-    return xla.matmul(gelu(gate) * up, weights["down"])
+    return xla.matmul(ACTIVATIONS[config.block.activation](gate) * up, weights["down"])
 
 
 def _layer(
@@ -140,14 +189,18 @@ def _layer(
     positions: jax.Array,
     attend: Attend,
 ) -> jax.Array:
-    eps = config.norm_eps
-    out = _attention(config, layer, weights, rms_norm(hidden, weights["input_norm"], eps), positions, attend)
-    hidden = hidden + rms_norm(out, weights["post_attn_norm"], eps)
-    out = _mlp(weights, rms_norm(hidden, weights["pre_ffn_norm"], eps))
-    hidden = hidden + rms_norm(out, weights["post_ffn_norm"], eps)
+    def post(out: jax.Array, name: str) -> jax.Array:
+        return _norm(config, out, weights[name]) if config.block.post_norms else out
+
+    normed = _norm(config, hidden, weights["input_norm"])
+    hidden = hidden + post(_attention(config, layer, weights, normed, positions, attend), "post_attn_norm")
+    normed = _norm(config, hidden, weights["pre_ffn_norm"])
+    hidden = hidden + post(_mlp(config, weights, normed), "post_ffn_norm")
     if config.ple_dim:
         out = gelu(xla.matmul(hidden, weights["ple_gate"])) * ple
-        hidden = hidden + rms_norm(xla.matmul(out, weights["ple_out"]), weights["ple_post_norm"], eps)
+        hidden = hidden + _norm(config, xla.matmul(out, weights["ple_out"]), weights["ple_post_norm"])
+    if not config.block.layer_scalar:
+        return hidden
     scalar: jax.Array = weights["scalar"].astype(hidden.dtype)
     return hidden * scalar
 
@@ -170,8 +223,8 @@ def run_layers(
 
 
 def logits(config: ModelConfig, params: Params, hidden: jax.Array) -> jax.Array:
-    """Hidden rows [..., H] after the last layer -> softcapped logits [..., V] float32."""
-    normed = rms_norm(hidden, params["norm"], config.norm_eps)
+    """Hidden rows [..., H] after the last layer -> logits [..., V] float32, after any softcap."""
+    normed = _norm(config, hidden, params["norm"])
     out = xla.matmul(normed, params["embed" if config.tied else "lm_head"], jnp.float32)
     if config.softcap is None:
         return out
