@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import pytest
 
 import onechip.models
@@ -209,3 +210,10 @@ def test_where_the_template_is_found(tmp_path: Path) -> None:
     (tmp_path / "chat_template.jinja").write_text("{% if %}")
     with pytest.raises(CheckpointError, match="error in line 1"):
         ChatTemplate.load(tmp_path)
+
+
+def test_acorns_template_needs_no_extension() -> None:
+    """Engines render it with engines of their own, and mistral.rs's knows no break and no continue."""
+    jinja2.Environment(trim_blocks=True, lstrip_blocks=True).parse(
+        (ACORN / "chat_template.jinja").read_text()
+    )
