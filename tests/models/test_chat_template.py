@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -188,6 +189,47 @@ def test_the_environment_is_that_of_transformers() -> None:
     assert len(ChatTemplate("{{ strftime_now('%Y') }}", {}).render([])) == 4
 
 
+def test_generation_blocks_print_what_is_inside() -> None:
+    source = "{% for m in messages %}[{% generation %}{{ m.content }}{% endgeneration %}]{% endfor %}"
+    assert ChatTemplate(source, {}).render([HI, HI]) == "[Hi][Hi]"
+
+
+TEXT_ONLY = "{% for m in messages %}[{{ m['role'] }}]{{ m['content'] | trim }}{% endfor %}"
+PARTS_ONLY = (
+    "{% for m in messages %}[{{ m.role }}]{% for p in m.content %}"
+    "{% if p['type'] == 'text' %}{{ p.text }}{% endif %}{% endfor %}{% endfor %}"
+)
+
+
+@pytest.mark.parametrize("source", [TEXT_ONLY, PARTS_ONLY])
+def test_content_is_given_in_the_form_that_the_template_reads(source: str) -> None:
+    template = ChatTemplate(source, {})
+    parts = [{"type": "text", "text": "one"}]
+    assert template.render([{"role": "user", "content": "one"}]) == "[user]one"
+    assert template.render([{"role": "user", "content": parts}]) == "[user]one"
+    two = template.render([{"role": "user", "content": [*parts, *parts]}])
+    assert two == ("[user]one\none" if source == TEXT_ONLY else "[user]oneone")
+    assert template.render([{"role": "assistant"}]) == "[assistant]"
+
+
+def test_developer_is_system_where_the_template_knows_no_other_name(template: ChatTemplate) -> None:
+    said = {"role": "developer", "content": "Be brief."}
+    assert ChatTemplate(TEXT_ONLY, {}).render([said]) == "[system]Be brief."
+    assert template.render([said, HI]) == template.render([{**said, "role": "system"}, HI])
+    knows = "{% if messages[0].role == 'developer' %}yes{% endif %}"
+    assert ChatTemplate(knows, {}).render([said]) == "yes"
+
+
+def test_a_variable_that_the_template_does_not_know() -> None:
+    template = ChatTemplate("{{ 'deep' if enable_thinking else 'plain' }}", {})
+    assert template.render([HI], enable_thinking=True) == "deep"
+    other = ChatTemplate(TEXT_ONLY, {})
+    for asks_for_nothing in (False, None):
+        assert other.render([HI], enable_thinking=asks_for_nothing) == "[user]Hi"
+    with pytest.raises(RequestError, match=r"chat_template_kwargs\.enable_thinking: .* has no such variable"):
+        other.render([HI], enable_thinking=True)
+
+
 def test_a_template_can_not_reach_the_machine() -> None:
     template = ChatTemplate("{{ messages.__class__.__mro__ }}{{ messages.append(1) }}", {})
     with pytest.raises(RequestError):
@@ -195,18 +237,41 @@ def test_a_template_can_not_reach_the_machine() -> None:
 
 
 def test_where_the_template_is_found(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"no tokenizer_config\.json"):
-        ChatTemplate.load(tmp_path)
+    def prompt(tools: Any = None) -> str | None:
+        template = ChatTemplate.load(tmp_path)
+        return template and template.render([], tools)
+
+    assert prompt() is None
     config = tmp_path / "tokenizer_config.json"
     config.write_text('{"bos_token": {"content": "<b>"}}')
-    with pytest.raises(CheckpointError, match="no chat template"):
-        ChatTemplate.load(tmp_path)
+    assert prompt() is None
     config.write_text('{"bos_token": {"content": "<b>"}, "chat_template": "{{ bos_token }}one"}')
-    assert ChatTemplate.load(tmp_path).render([]) == "<b>one"
-    config.write_text('{"chat_template": [{"name": "default", "template": "two"}]}')
-    assert ChatTemplate.load(tmp_path).render([]) == "two"
-    (tmp_path / "chat_template.jinja").write_text("three")
-    assert ChatTemplate.load(tmp_path).render([]) == "three"
+    assert prompt() == "<b>one"
+    named = [{"name": "only", "template": "two"}]
+    config.write_text(json.dumps({"chat_template": named}))
+    assert prompt() == "two"
+    named += [{"name": "tool_use", "template": "with tools"}]
+    config.write_text(json.dumps({"chat_template": named}))
+    assert prompt() is None  # none of them says that it is the default
+    named += [{"name": "default", "template": "without"}]
+    config.write_text(json.dumps({"chat_template": named}))
+    assert (prompt(), prompt(TOOLS)) == ("without", "with tools")
+    (tmp_path / "chat_template.json").write_text('{"chat_template": "three"}')
+    assert prompt() == "three"
+    (tmp_path / "chat_template.jinja").write_text("four")
+    assert (prompt(), prompt(TOOLS)) == ("four", "four")
+    (tmp_path / "additional_chat_templates").mkdir()
+    (tmp_path / "additional_chat_templates" / "tool_use.jinja").write_text("more tools")
+    assert (prompt(), prompt(TOOLS)) == ("four", "more tools")
+
+
+def test_a_damaged_template_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "chat_template.json").write_text("[]")
+    with pytest.raises(CheckpointError, match=r"chat template of .* cannot be read"):
+        ChatTemplate.load(tmp_path)
+    (tmp_path / "chat_template.jinja").write_bytes(b"\xff")
+    with pytest.raises(CheckpointError, match=r"chat template of .* cannot be read"):
+        ChatTemplate.load(tmp_path)
     (tmp_path / "chat_template.jinja").write_text("{% if %}")
     with pytest.raises(CheckpointError, match="error in line 1"):
         ChatTemplate.load(tmp_path)

@@ -1,5 +1,6 @@
-"""Token ids of a Gemma 4 answer, window by window -> deltas: text, reasoning, tool calls.
+"""Token ids of an answer, window by window -> deltas: text, reasoning, tool calls.
 
+Reasoning and calls are read in Gemma 4's notation; without its markers answers are text alone.
 One state machine for streamed and whole answers alike. Markers are recognised by id, so an answer that spells
 `<tool_call|>` out in ordinary tokens is text.
 """
@@ -73,6 +74,7 @@ def append_delta(deltas: list[Delta], delta: Delta) -> None:
 
 _State = Literal["content", "after call", "channel name", "reasoning", "call header", "call arguments"]
 
+_CALL_MARKERS = {"<|tool_call>": "call", "<tool_call|>": "call end", '<|"|>': "quote"}
 _THOUGHT = "thought\n"
 _MAX_HEADER = 256
 """Characters of `call:NAME` at the most; an answer that goes on longer without a bracket is not a call."""
@@ -274,11 +276,16 @@ class ChatParser:
         self._buffer = ""
 
 
+def reads_calls(tokenizer: Tokenizer) -> bool:
+    """Whether models of this vocabulary can say a call in the notation that is read here."""
+    return all(tokenizer.token_id(token) is not None for token in _CALL_MARKERS)
+
+
 def _markers(tokenizer: Tokenizer, calls: bool) -> dict[int, str]:
     """Ids that have a meaning here -> what they mean."""
     meanings = {"<|channel>": "channel", "<channel|>": "channel end", "<|turn>": "boundary"}
     if calls:
-        meanings |= {"<|tool_call>": "call", "<tool_call|>": "call end", '<|"|>': "quote"}
+        meanings |= _CALL_MARKERS
     markers = dict.fromkeys(tokenizer.stop_ids, "boundary")
     for token, meaning in meanings.items():
         id = tokenizer.token_id(token)

@@ -7,90 +7,79 @@ prompts.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
 import jinja2
+import jinja2.ext
+import jinja2.nodes
+import jinja2.parser
 import jinja2.sandbox
 import msgspec
 
 from onechip.errors import CheckpointError, RequestError
 from onechip.models.json_text import decode_json
+from onechip.models.tokenizer_config import SPECIAL_TOKENS, TokenizerConfig
 from onechip.models.tool_schema import check_schema
 
 Message = Mapping[str, Any]
 """One message in OpenAI's form: role, content, and what belongs to its role."""
 
-_SPECIAL_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token", "mask_token")
-RESERVED_VARIABLES = frozenset({"messages", "tools", "add_generation_prompt", *_SPECIAL_TOKENS})
+RESERVED_VARIABLES = frozenset({"messages", "tools", "add_generation_prompt", *SPECIAL_TOKENS})
 """Variables of a template that `render` sets itself."""
 
+_FAILURES = (TypeError, ValueError, LookupError, AttributeError, RecursionError)
+"""What templates raise beside jinja2's own errors when they meet what they were not written for."""
 
-class _AddedToken(msgspec.Struct):
-    content: str
-
-
-class _NamedTemplate(msgspec.Struct):
-    name: str
-    template: str
-
-
-class _TokenizerConfig(msgspec.Struct):
-    """The fields of tokenizer_config.json that a template may refer to."""
-
-    bos_token: str | _AddedToken | None = None
-    eos_token: str | _AddedToken | None = None
-    pad_token: str | _AddedToken | None = None
-    unk_token: str | _AddedToken | None = None
-    mask_token: str | _AddedToken | None = None
-    chat_template: str | list[_NamedTemplate] | None = None
-
-    def special_tokens(self) -> dict[str, str]:
-        tokens = {name: getattr(self, name) for name in _SPECIAL_TOKENS}
-        return {
-            name: token.content if isinstance(token, _AddedToken) else token
-            for name, token in tokens.items()
-            if token is not None
-        }
+_PROBE = "Xylem"
 
 
 class ChatTemplate:
-    """Renders conversations into prompts."""
+    """Renders conversations into prompts.
 
-    def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
-        """Compile `source`.
+    Attributes:
+        reads_tools: the template has a place for tools.
+    """
+
+    def __init__(
+        self, source: str, special_tokens: Mapping[str, str], tool_source: str | None = None
+    ) -> None:
+        """Compile the template.
 
         Args:
             special_tokens: what the template may print by name: `bos_token`, `eos_token`, ...
+            tool_source: the template for conversations with tools, if it is another one.
 
         Raises:
-            CheckpointError: the template has a syntax error.
+            CheckpointError: a template has a syntax error.
         """
         self._special_tokens = dict(special_tokens)
-        try:
-            self._template = _environment().from_string(source)
-        except jinja2.TemplateSyntaxError as error:
-            raise CheckpointError(
-                f"The chat template has an error in line {error.lineno}: {error}."
-            ) from None
+        self._template = _compiled(source)
+        self._tool_template = self._template if tool_source is None else _compiled(tool_source)
+        self._words = frozenset(re.findall(r"\w+", f"{source} {tool_source or ''}"))
+        self.reads_tools = "tools" in self._words
+        self._reads_text = self._reads(_PROBE)
+        self._reads_parts = self._reads([{"type": "text", "text": _PROBE}])
 
     @classmethod
-    def load(cls, folder: Path) -> ChatTemplate:
-        """Read `chat_template.jinja`, or else the `chat_template` of tokenizer_config.json.
+    def load(cls, folder: Path) -> ChatTemplate | None:
+        """Read the template of a checkpoint; None if it has none, as most base models.
+
+        It stands in `chat_template.jinja`, in `chat_template.json`, or in tokenizer_config.json. Of named
+        templates the one called "default" is used, and "tool_use" where there are tools.
 
         Raises:
-            CheckpointError: there is neither, or a file is damaged.
+            CheckpointError: a file is damaged.
         """
-        config = _read_tokenizer_config(folder / "tokenizer_config.json")
-        path = folder / "chat_template.jinja"
-        source = path.read_text(encoding="utf-8") if path.is_file() else _default_template(config)
-        if source is None:
-            raise CheckpointError(
-                f"{folder} has no chat template: put the checkpoint's own chat_template.jinja there."
-            )
-        return cls(source, config.special_tokens())
+        config = TokenizerConfig.load(folder)
+        sources = _sources(folder, config)
+        default = sources.get("default") or (next(iter(sources.values())) if len(sources) == 1 else None)
+        if default is None:
+            return None
+        return cls(default, config.special_tokens, sources.get("tool_use"))
 
     def render(
         self,
@@ -109,33 +98,93 @@ class ChatTemplate:
             kwargs: further variables of the template, such as `enable_thinking`; none of RESERVED_VARIABLES.
 
         Raises:
-            RequestError: a tool's parameters are no schema, or the template refuses the conversation or can
-                make no sense of it.
+            RequestError: a tool's parameters are no schema, the template has no such variable, or it refuses
+                the conversation or can make no sense of it.
         """
         for index, tool in enumerate(tools or ()):
             check_schema(tool["function"].get("parameters"), f"tools[{index}].function.parameters")
-        variables = self._special_tokens | kwargs
-        messages = [_with_decoded_arguments(message, index) for index, message in enumerate(messages)]
+        self._check_variables(kwargs)
+        messages = [
+            self._with_readable_content(_with_decoded_arguments(message, index))
+            for index, message in enumerate(messages)
+        ]
         try:
-            return self._template.render(
-                variables,
-                messages=messages,
-                tools=list(tools) if tools else None,
-                add_generation_prompt=add_generation_prompt,
-            )
+            return self._rendered(messages, tools, add_generation_prompt, kwargs)
         except jinja2.TemplateError as error:
             raise RequestError(f"The chat template refused the messages: {error}", param="messages") from None
-        except (TypeError, ValueError, LookupError, AttributeError, RecursionError) as error:
+        except _FAILURES as error:
             said = "messages or tools" if tools else "messages"
             raise RequestError(
                 f"The chat template can make nothing of the {said}: {error}.", param="messages"
             ) from None
 
+    def _rendered(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]] | None,
+        add_generation_prompt: bool,
+        kwargs: Mapping[str, Any],
+    ) -> str:
+        template = self._tool_template if tools else self._template
+        return template.render(
+            {"documents": None} | self._special_tokens | dict(kwargs),
+            messages=messages,
+            tools=list(tools) if tools else None,
+            add_generation_prompt=add_generation_prompt,
+        )
+
+    def _check_variables(self, kwargs: Mapping[str, Any]) -> None:
+        """Refuse a variable of which the template knows nothing, unless its value asks for nothing."""
+        for name in kwargs.keys() - self._words:
+            if kwargs[name] is not None and kwargs[name] is not False:
+                field = f"chat_template_kwargs.{name}"
+                raise RequestError(
+                    f"{field}: the chat template of this model has no such variable; leave it out.",
+                    param=field,
+                )
+
+    def _reads(self, content: Any) -> bool:
+        """Whether the text of a message with this content reaches the prompt, and nothing else of it does."""
+        try:
+            text = self._rendered([{"role": "user", "content": content}], None, True, {})
+        except (jinja2.TemplateError, *_FAILURES):
+            return False
+        spelled_out = isinstance(content, list) and any(
+            form(content[0]) in text for form in (repr, json.dumps)
+        )
+        return _PROBE in text and not spelled_out
+
+    def _with_readable_content(self, message: Message) -> Message:
+        """`message` in the form that this template was written for.
+
+        Many templates take content for one text and would print a list of parts as Python shows it, a few
+        know parts only; most know the system role only by that name.
+        """
+        if message.get("role") == "developer" and "developer" not in self._words:
+            message = {**message, "role": "system"}
+        content = message.get("content")
+        if isinstance(content, list) and self._reads_text and not self._reads_parts:
+            return {**message, "content": "\n".join(part["text"] for part in content)}
+        if isinstance(content, str) and self._reads_parts and not self._reads_text:
+            return {**message, "content": [{"type": "text", "text": content}]}
+        return message
+
+
+class _Generation(jinja2.ext.Extension):
+    """`{% generation %}...{% endgeneration %}`, which marks what is trained on: prints what is inside."""
+
+    tags = {"generation"}  # noqa: RUF012  # jinja2 declares it so
+
+    def parse(self, parser: jinja2.parser.Parser) -> jinja2.nodes.Node:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return jinja2.nodes.Scope(body).set_lineno(line)
+
 
 def _environment() -> jinja2.Environment:
     """The environment for which chat templates are written: the one of transformers' apply_chat_template."""
     environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", _Generation]
     )
     environment.filters["tojson"] = _to_json
     environment.globals["raise_exception"] = _raise
@@ -160,19 +209,33 @@ def _raise(message: str) -> NoReturn:
     raise jinja2.TemplateError(message)
 
 
-def _read_tokenizer_config(path: Path) -> _TokenizerConfig:
-    if not path.is_file():
-        raise CheckpointError(f"{path.parent} has no tokenizer_config.json.")
+def _compiled(source: str) -> jinja2.Template:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=_TokenizerConfig)
-    except msgspec.MsgspecError as error:
-        raise CheckpointError(f"{path} cannot be read: {error}.") from None
+        return _environment().from_string(source)
+    except jinja2.TemplateSyntaxError as error:
+        raise CheckpointError(f"The chat template has an error in line {error.lineno}: {error}.") from None
 
 
-def _default_template(config: _TokenizerConfig) -> str | None:
-    if isinstance(config.chat_template, list):
-        return next((named.template for named in config.chat_template if named.name == "default"), None)
-    return config.chat_template
+class _JsonFile(msgspec.Struct):
+    chat_template: str
+
+
+def _sources(folder: Path, config: TokenizerConfig) -> dict[str, str]:
+    """Name -> template."""
+    path, json_path = folder / "chat_template.jinja", folder / "chat_template.json"
+    try:
+        named = {
+            file.stem: file.read_text("utf-8") for file in folder.glob("additional_chat_templates/*.jinja")
+        }
+        if path.is_file():
+            return named | {"default": path.read_text("utf-8")}
+        if json_path.is_file():
+            return {"default": msgspec.json.decode(json_path.read_bytes(), type=_JsonFile).chat_template}
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"The chat template of {folder} cannot be read: {error}.") from None
+    if isinstance(config.chat_template, str):
+        return {"default": config.chat_template}
+    return {template.name: template.template for template in config.chat_template or ()}
 
 
 def _with_decoded_arguments(message: Message, index: int) -> Message:

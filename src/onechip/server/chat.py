@@ -13,7 +13,16 @@ from starlette.responses import Response
 from starlette.types import Receive
 
 from onechip.engine.types import Request
-from onechip.models.chat_parser import CallArguments, CallOpen, ChatParser, Delta, Reasoning, Text
+from onechip.errors import RequestError
+from onechip.models.chat_parser import (
+    CallArguments,
+    CallOpen,
+    ChatParser,
+    Delta,
+    Reasoning,
+    Text,
+    reads_calls,
+)
 from onechip.models.chat_template import RESERVED_VARIABLES
 from onechip.server.answer import Answer, FinishReason
 from onechip.server.errors import json_response
@@ -77,8 +86,20 @@ async def chat_prompt(
     """Token ids of a conversation, through the checkpoint's template.
 
     Raises:
-        RequestError: the template refuses the messages.
+        RequestError: there is no template, it refuses the messages, or calls of this model could not be read.
     """
+    if model.template is None:
+        raise RequestError(
+            "This model has no chat template: ask /v1/completions, or start the server with the model's own "
+            "chat_template.jinja in its folder.",
+            param="messages",
+        )
+    if tools and not reads_calls(model.tokenizer):
+        raise RequestError(
+            "tools: calls are read in Gemma 4's notation only, and the vocabulary of this model has no "
+            '<|tool_call>; leave tools out, or set tool_choice to "none".',
+            param="tools",
+        )
     variables = check_reserved(kwargs, RESERVED_VARIABLES)
     text = model.template.render(msgspec.to_builtins(messages), tools, add_generation_prompt, **variables)
     return await model.encode(text, add_bos=True)

@@ -29,12 +29,13 @@ class Model:
     """Everything that answering takes.
 
     Attributes:
+        template: None if the checkpoint has none; then it does not chat.
         largest_context: tokens of one request that the checkpoint allows; the engine may allow fewer.
     """
 
     engine: ServedEngine
     tokenizer: Tokenizer
-    template: ChatTemplate
+    template: ChatTemplate | None
     defaults: GenerationDefaults
     largest_context: int
 

@@ -1,0 +1,158 @@
+"""Models without Gemma 4's markers over HTTP: BOS or none, templates or none, blanks at the start, tools."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import tokenizers
+
+from onechip.config import ServeConfig
+from onechip.models.chat_template import ChatTemplate
+from onechip.models.generation import GenerationDefaults
+from onechip.models.tokenizer import Tokenizer
+from onechip.server.service import Model
+from tests.models.small_tokenizers import CHATML, LLAMA3, byte_level, save, sentence_piece
+from tests.server.scripted import CHAT, HI, Client, ScriptedEngine, error_of, running, wait_until
+
+TEXT = "/v1/completions"
+TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
+LLAMA3_TEMPLATE = (
+    "{{ bos_token }}{% for m in messages %}<|start_header_id|>{{ m['role'] }}<|end_header_id|>\n\n"
+    "{{ m['content'] | trim }}<|eot_id|>{% endfor %}"
+    "{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}"
+)
+CHATML_TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+FOLDED_TEMPLATE = (
+    "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
+    "{% for m in messages %}[INST] {{ m.content }} [/INST]{% endfor %}"
+)
+
+
+@contextmanager
+def serving(
+    backend: tokenizers.Tokenizer, template: str | None, **config: object
+) -> Iterator[tuple[Client, ScriptedEngine, Tokenizer]]:
+    """A server in front of a scripted engine that speaks with this tokenizer."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = save(backend, Path(name), **config, chat_template=template)
+        tokenizer, chat_template = Tokenizer.load(folder, []), ChatTemplate.load(folder)
+    engine = ScriptedEngine()
+    model = Model(engine, tokenizer, chat_template, GenerationDefaults(), 300)
+    with running(ServeConfig(), lambda progress: model) as (client, service):
+        wait_until(lambda: service.state == "ready")
+        engine.loop = service.loop
+        yield client, engine, tokenizer
+
+
+@pytest.fixture
+def llama3() -> Iterator[tuple[Client, ScriptedEngine, Tokenizer]]:
+    with serving(byte_level(LLAMA3, LLAMA3[0]), LLAMA3_TEMPLATE, bos_token=LLAMA3[0]) as served:
+        yield served
+
+
+@pytest.fixture
+def llama2() -> Iterator[tuple[Client, ScriptedEngine, Tokenizer]]:
+    config = {"tokenizer_class": "LlamaTokenizer", "eos_token": "</s>"}
+    with serving(sentence_piece(), FOLDED_TEMPLATE, **config) as served:
+        yield served
+
+
+def prompts(engine: ScriptedEngine, tokenizer: Tokenizer) -> list[str]:
+    return [tokenizer.decode(request.prompt, skip_special=False) for request in engine.requests]
+
+
+def contents(client: Client, **fields: object) -> list[str]:
+    """What each event of a streamed chat answer adds."""
+    events = client.stream(CHAT, HI | fields)
+    return [event["choices"][0]["delta"].get("content") or "" for event in events[:-1]]
+
+
+def test_a_prompt_has_one_bos_whoever_puts_it_there(llama3) -> None:
+    client, engine, tokenizer = llama3
+    for path, body in ((CHAT, HI), (TEXT, {"prompt": "Tom"}), (TEXT, {"prompt": f"{LLAMA3[0]}Tom"})):
+        engine.windows = [tokenizer.encode("Hello"), [tokenizer.token_id("<|eot_id|>")]]
+        assert client.ask("POST", path, body)[0] == 200
+    assert prompts(engine, tokenizer) == [
+        "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>"
+        "<|start_header_id|>assistant<|end_header_id|>\n\n",
+        "<|begin_of_text|>Tom",
+        "<|begin_of_text|>Tom",
+    ]
+
+
+def test_a_bos_that_the_template_does_not_print(llama2) -> None:
+    client, engine, tokenizer = llama2
+    engine.windows = [[tokenizer.token_id("</s>")]]
+    assert client.ask("POST", CHAT, HI)[0] == 200
+    assert engine.requests[0].prompt[0] == tokenizer.bos_id
+    assert tokenizer.bos_id not in engine.requests[0].prompt[1:]
+
+
+def test_a_model_without_bos() -> None:
+    with serving(byte_level(CHATML), CHATML_TEMPLATE, bos_token=CHATML[0]) as (client, engine, tokenizer):
+        engine.windows = [[*tokenizer.encode("Hello"), tokenizer.token_id("<|im_end|>")]]
+        reply = client.ask("POST", CHAT, HI)[1]
+        assert reply["choices"][0]["message"]["content"] == "Hello"
+        assert client.ask("POST", TEXT, {"prompt": "Tom"})[1]["choices"][0]["text"] == "Hello"
+        assert prompts(engine, tokenizer) == [
+            "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n",
+            "Tom",
+        ]
+
+
+def test_streams_hide_control_tokens_and_split_no_character(llama3) -> None:
+    client, engine, tokenizer = llama3
+    ids = [*tokenizer.encode("né 漢 🌰"), *(tokenizer.token_id(token) for token in LLAMA3[1:])]
+    engine.windows = [[id] for id in ids]
+    pieces = contents(client, ignore_eos=True)
+    assert "".join(pieces) == "né 漢 🌰"
+    assert "�" not in "".join(pieces)
+    assert pieces.count("") > 5  # the halves of characters and the control tokens, each an event of its own
+    assert "".join(contents(client, stop=["漢"])) == "né "
+    asked = {"prompt": "x", "skip_special_tokens": False}
+    text = client.ask("POST", TEXT, asked)[1]["choices"][0]["text"]
+    assert text == "né 漢 🌰<|end_of_text|><|start_header_id|><|end_header_id|>"  # the stop token is no text
+
+
+def test_the_blank_at_the_start_belongs_to_a_continuation_only(llama2) -> None:
+    client, engine, tokenizer = llama2
+    ids = tokenizer.encode("Tom a")
+    engine.windows = [[ids[0]], ids[1:], [tokenizer.token_id("</s>")]]
+    assert contents(client) == ["", "Tom", " a", "", ""]
+    assert client.ask("POST", TEXT, {"prompt": "Hi"})[1]["choices"][0]["text"] == " Tom a"
+
+
+def test_a_system_message_that_the_template_refuses(llama2) -> None:
+    client = llama2[0]
+    messages = [{"role": "system", "content": "Be brief."}, *HI["messages"]]
+    error = error_of(client.ask("POST", CHAT, {"messages": messages}), 400)
+    assert (error["param"], "System role not supported" in error["message"]) == ("messages", True)
+
+
+def test_without_a_template_there_is_no_chat_but_the_rest() -> None:
+    with serving(byte_level(CHATML), None) as (client, engine, tokenizer):
+        engine.windows = [[*tokenizer.encode("Hello"), tokenizer.token_id("<|im_end|>")]]
+        for path, body in ((CHAT, HI), ("/tokenize", HI)):
+            error = error_of(client.ask("POST", path, body), 400)
+            assert "no chat template: ask /v1/completions, or" in error["message"]
+        assert engine.requests == []
+        assert client.ask("POST", TEXT, {"prompt": "Tom"})[1]["choices"][0]["text"] == "Hello"
+
+
+def test_tools_and_thoughts_that_could_not_be_read_are_refused_by_name(llama3) -> None:
+    client, engine, tokenizer = llama3
+    error = error_of(client.ask("POST", CHAT, HI | {"tools": TOOLS}), 400)
+    assert (error["param"], "Gemma 4's notation only" in error["message"]) == ("tools", True)
+    error = error_of(client.ask("POST", CHAT, HI | {"chat_template_kwargs": {"enable_thinking": True}}), 400)
+    assert error["param"] == "chat_template_kwargs.enable_thinking"
+    assert engine.requests == []
+    engine.windows = [[*tokenizer.encode("Hello"), tokenizer.token_id("<|eot_id|>")]]
+    harmless = {"tools": TOOLS, "tool_choice": "none", "chat_template_kwargs": {"enable_thinking": False}}
+    assert client.ask("POST", CHAT, HI | harmless)[1]["choices"][0]["message"]["content"] == "Hello"
