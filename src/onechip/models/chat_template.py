@@ -57,6 +57,7 @@ class ChatTemplate:
             CheckpointError: a template has a syntax error.
         """
         self._special_tokens = dict(special_tokens)
+        self.source = source
         self._template = _compiled(source)
         self._tool_template = self._template if tool_source is None else _compiled(tool_source)
         self._words = frozenset(re.findall(r"\w+", f"{source} {tool_source or ''}"))
