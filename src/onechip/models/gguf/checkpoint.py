@@ -1,0 +1,124 @@
+"""The tensors of a GGUF file, or of all its parts, checked one by one and turned into leaves of Params."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from onechip.errors import CheckpointError
+from onechip.models.config import ModelConfig
+from onechip.models.gguf import blocks
+from onechip.models.gguf.file import BlockInfo, GgufFile
+from onechip.models.gguf.names import NAMINGS, ROPE_FREQS, architecture, deinterleave, gguf_tensor
+from onechip.models.layout import TensorSpec, dead_modules
+from onechip.models.weights import host_int4, packable
+
+_PART = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf")
+_SIBLINGS = ("v.", "a.", "mm.")  # vision and audio, in files that have everything in one
+
+
+def open_parts(path: Path) -> list[GgufFile]:
+    """The file, or all parts of the one that it is a part of, in order; the first has the metadata.
+
+    Raises CheckpointError naming what is missing or damaged.
+    """
+    paths = part_paths(path)
+    files = [GgufFile(part) for part in paths]
+    for number, file in enumerate(files):
+        stated = file.metadata.get("split.count", 1), file.metadata.get("split.no", 0)
+        if stated[0] <= 1 and len(files) == 1:
+            continue
+        if stated != (len(files), number):
+            raise CheckpointError(
+                f"{file.path} says that it is part {stated[1] + 1} of {stated[0]}, its name that it is "
+                f"part {number + 1} of {len(files)}: give each part the name that it was published with."
+            )
+    total = sum(len(file.tensors) for file in files)
+    wanted = files[0].metadata.get("split.tensors.count", total)
+    if len(files) > 1 and wanted != total:
+        raise CheckpointError(f"{path} and its other parts have {total} tensors, {wanted} are announced.")
+    return files
+
+
+def part_paths(path: Path) -> list[Path]:
+    """The paths of all parts of a GGUF file named `...-00001-of-00003.gguf`; else the one path."""
+    match = _PART.fullmatch(path.name)
+    if match is None:
+        return [path]
+    count = int(match[3])
+    paths = [path.with_name(f"{match[1]}-{number:05}-of-{match[3]}.gguf") for number in range(1, count + 1)]
+    for part in paths:
+        if not part.exists():
+            raise CheckpointError(f"{part} is missing: {path.name} is one of {count} parts, fetch them all.")
+    return paths
+
+
+class GgufCheckpoint:
+    """The tensors of all parts by name; raises CheckpointError naming the tensor and the file.
+
+    Args:
+        dense_dtype: what quantised tensors other than int4 ones are expanded to.
+    """
+
+    def __init__(self, files: list[GgufFile], config: ModelConfig, dense_dtype: np.dtype[Any]) -> None:
+        self._config = config
+        self._dense_dtype = dense_dtype
+        self._files = {name: file for file in files for name in file.tensors}
+        self._path = files[0].path
+
+    def int4(self, spec: TensorSpec) -> bool:
+        """Whether the tensor becomes an Int4."""
+        file = self._files.get(gguf_tensor(spec, self._config).name)
+        return packable(spec) and file is not None and self._info(spec).dtype == "Q4_0"
+
+    def _info(self, spec: TensorSpec) -> BlockInfo:
+        name = gguf_tensor(spec, self._config).name
+        file = self._files.get(name)
+        if file is None:
+            raise CheckpointError(f"{name} is missing in {self._path}: fetch the file again.")
+        info = file.tensors[name]
+        if info.shape != spec.shape:
+            raise CheckpointError(
+                f"{name} in {file.path} has shape {list(info.shape)}: the file's metadata makes it "
+                f"{list(spec.shape)}, so the file is damaged or of a kind of model that is not served."
+            )
+        if not blocks.readable(info.dtype):
+            raise CheckpointError(
+                f"{name} in {file.path} has type {info.dtype}: onechip reads {blocks.readable_types()}."
+            )
+        return info
+
+    def leaf(self, spec: TensorSpec) -> Any:
+        """The tensor's array or Int4."""
+        info, place = self._info(spec), gguf_tensor(spec, self._config)
+        raw = self._files[place.name].blocks(place.name)
+        if place.heads:
+            raw = raw[deinterleave(spec.shape[0], place.heads)]
+        if self.int4(spec):
+            return host_int4(*blocks.int4(raw))
+        if info.dtype in blocks.PLAIN:
+            values = blocks.plain(raw, info.dtype)
+        else:
+            values = blocks.dense(raw, info.dtype, self._dense_dtype)
+        if place.shift:
+            values = values.astype(np.float32) - np.float32(place.shift)
+        return values.reshape(spec.shape)
+
+    def refuse_surplus(self, specs: list[TensorSpec]) -> None:
+        """Raise on a tensor that the model, as the metadata describes it, does not have."""
+        known = {gguf_tensor(spec, self._config).name for spec in specs}
+        if architecture(self._config) != "gemma3":
+            known.add(ROPE_FREQS)
+        layer = NAMINGS[architecture(self._config)].layer
+        for module in dead_modules(self._config):
+            _, index, rest = module.split(".", 2)
+            known.add(f"blk.{index}.{layer[rest]}.weight")
+        for name, file in self._files.items():
+            if name not in known and not name.startswith(_SIBLINGS):
+                raise CheckpointError(
+                    f"{name} in {file.path} is not a tensor of this model as its metadata describes it "
+                    f"({architecture(self._config)}, {len(self._config.layers)} layers)."
+                )
