@@ -33,7 +33,10 @@ class Behaviour:
         split_bytes: write every event in two halves, cut in the middle of its bytes.
         raw_split: send the two halves of a four-byte character in two events.
         fault: "error" (error event after 200), "stall", "early" (ends without finish), "reset", "refuse"
-            (HTTP 500) or None; only for requests whose number is in `faulty`, or all if that is empty.
+            (HTTP 500) or None; only for requests whose number is in `faulty`, or not below `faulty_from`.
+        start: "crash" (before the port opens), "crash loading" (after, while /health says 503), "hang"
+            (/health says 503 for ever) or None.
+        limits: fields that end an answer, of max_tokens and max_completion_tokens.
         short: tokens fewer than asked for.
         prefix_cache: report a hit for a prompt whose first 16 tokens were seen before.
         context: max_model_len.
@@ -54,6 +57,9 @@ class Behaviour:
     raw_split: bool = False
     fault: str | None = None
     faulty: tuple[int, ...] = ()
+    faulty_from: int = 0
+    start: str | None = None
+    limits: tuple[str, ...] = ("max_tokens", "max_completion_tokens")
     short: int = 0
     prefix_cache: bool = False
     context: int = 1024
@@ -106,7 +112,7 @@ class MockEngine:
     ) -> None:
         try:
             if path == "/health":
-                _plain(writer, 200, {})
+                _plain(writer, 503 if self.behaviour.start else 200, {})
             elif path == "/v1/models":
                 _plain(writer, 200, {"data": [{"id": "mock", "max_model_len": self.behaviour.context}]})
             elif path == "/tokenize":
@@ -137,6 +143,7 @@ class MockEngine:
             "prompt",
             "messages",
             "max_tokens",
+            "max_completion_tokens",
             "temperature",
             "stream",
             "stream_options",
@@ -156,16 +163,17 @@ class MockEngine:
         self.check(body)
         chat = path.endswith("chat/completions")
         prompt = words(self.chat_text(body) if chat else body["prompt"])
-        if len(prompt) + body["max_tokens"] > behaviour.context:
+        if len(prompt) + self.limit(body) > behaviour.context:
             raise Refused(
-                f"context_length_exceeded: {len(prompt)} + {body['max_tokens']} > {behaviour.context}"
+                f"context_length_exceeded: {len(prompt)} + {self.limit(body)} > {behaviour.context}"
             )
         number = len(behaviour.requests)
         behaviour.requests.append(body)
         self.note(body)
         if number == behaviour.die_at:
             os._exit(7)
-        faulty = behaviour.fault if not behaviour.faulty or number in behaviour.faulty else None
+        chosen = number in behaviour.faulty if behaviour.faulty else number >= behaviour.faulty_from
+        faulty = behaviour.fault if chosen else None
         if faulty == "refuse":
             _plain(writer, 500, {"error": {"message": "the engine is unwell"}})
             return
@@ -248,8 +256,9 @@ class MockEngine:
             first = {"index": 0, "id": "c", "type": "function", "function": {"name": name, "arguments": ""}}
             rest = [{"index": 0, "function": {"arguments": part}} for part in (text[:5], text[5:])]
             return [({"tool_calls": [call]}, 1) for call in (first, *rest)], 3, "tool_calls"
-        total = body["max_tokens"] - behaviour.short
-        if chat and not body.get("ignore_eos"):
+        most = self.limit(body)
+        total = most - behaviour.short
+        if chat and not self.held(body):
             total = min(total, behaviour.chat_tokens)
         told = behaviour.answer.split(" ") if behaviour.answer else [f"w{number}" for number in range(total)]
         tokens = [f"{word} " for word in told[:total]]
@@ -263,12 +272,21 @@ class MockEngine:
         if behaviour.raw_split:
             halves = "😀".encode()[:2], "😀".encode()[2:]
             texts[:2] = [half.decode("utf-8", "surrogateescape") for half in halves]
-        finish = "length" if len(tokens) == body["max_tokens"] else "stop"
+        finish = "length" if len(tokens) == most else "stop"
         return (
             [({"content": t} if chat else t, n) for t, n in zip(texts, counts, strict=True)],
             len(tokens),
             finish,
         )
+
+    def limit(self, body: dict[str, Any]) -> int:
+        """The most tokens of an answer: of the fields that it reads, else a long one."""
+        return next((int(body[name]) for name in self.behaviour.limits if name in body), 40)
+
+    def held(self, body: dict[str, Any]) -> bool:
+        """Whether the answer goes on to its limit."""
+        wishes = json.loads(body.get("generation_config", "{}"))
+        return bool(body.get("ignore_eos") or body.get("min_tokens") or wishes.get("min_new_tokens"))
 
     def usage(self, prompt: list[Any]) -> dict[str, Any]:
         head = json.dumps(prompt[:16])
@@ -277,10 +295,16 @@ class MockEngine:
         return {"prompt_tokens": len(prompt), "prompt_tokens_details": {"cached_tokens": 16 if hit else 0}}
 
     async def serve(self, port: int, ready: threading.Event | None = None) -> None:
+        if self.behaviour.start == "crash":
+            sys.exit("the engine found no engine oil")
         server = await asyncio.start_server(self.handle, "127.0.0.1", port)
         self.port = server.sockets[0].getsockname()[1]
         if ready is not None:
             ready.set()
+        if self.behaviour.start == "crash loading":
+            await asyncio.sleep(0.2)
+            print("loading shard 2 of 3", file=sys.stderr, flush=True)
+            sys.exit("out of engine memory")
         await server.serve_forever()
 
 

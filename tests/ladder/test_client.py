@@ -10,7 +10,7 @@ import pytest
 
 from onechip.ladder import timing
 from onechip.ladder.client import Deadlines, Load, fetch, run_load
-from onechip.ladder.engines.process import free_port
+from onechip.ladder.engines.port import free_port
 from onechip.ladder.records import RequestRecord
 from onechip.ladder.stream import read_exchange
 from onechip.ladder.target import Target

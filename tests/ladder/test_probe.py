@@ -6,7 +6,7 @@ import pytest
 
 from onechip.errors import EngineError, LadderError
 from onechip.ladder import prompts
-from onechip.ladder.engines.process import free_port
+from onechip.ladder.engines.port import free_port
 from onechip.ladder.probe import find_recipe, probe
 from onechip.ladder.target import Target
 from tests.ladder.mock_engine import Behaviour, running
@@ -25,6 +25,8 @@ def test_an_engine_that_can_do_everything() -> None:
         )
         assert features.thinking_off
         assert features.tools
+        assert not features.calls
+        assert (features.limit, features.fixed) == ("max_tokens", "ignore_eos")
         assert features.fields(9, fixed=True) == {
             "model": "mock",
             "max_tokens": 9,
@@ -44,6 +46,7 @@ def test_each_thing_that_an_engine_may_lack(missing: str) -> None:
     with running(Behaviour(usage="each", per_event=3, features=features)) as engine:
         found = probe(Target("127.0.0.1", engine.port), "mock")
     assert {name for name in ALL if not getattr(found, names.get(name, name))} == {missing}
+    assert found.fixed == (None if missing == "ignore_eos" else "ignore_eos")
 
 
 def test_ignore_eos_that_is_taken_but_not_obeyed() -> None:

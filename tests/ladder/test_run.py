@@ -266,7 +266,7 @@ def test_a_dying_engine_costs_its_cells_and_not_the_other_arm_s(model: Path, tmp
     dead = [record for record in mortal if record.invalid]
     assert 0 < len(dead) < len(mortal)
     assert any("The engine exited with code 7" in reason for reason in dead[0].invalid)
-    assert any("It died" in note for note in manifest.arm("mortal").notes)
+    assert manifest.arm("mortal").failures[0].what == "It exited with code 7."
     assert manifest.arm("sound").notes == []
 
 
@@ -275,10 +275,13 @@ def test_an_engine_that_does_not_start_costs_its_arm(model: Path, tmp_path: Path
     said, records, manifest = ladder(tmp_path / "out", model, *words, "--jobs", "start,one")
     broken = [record for record in records if record.cell.arm == "broken"]
     assert [(record.cell.job, record.cell.variant) for record in broken] == [("start", "cold")]
-    assert "no_such_behaviour" in broken[0].invalid[0]
+    assert broken[0].invalid == [
+        "It did not come up: the engine exited with code 1 before it opened its port."
+    ]
+    assert "no_such_behaviour" in manifest.arm("broken").failures[0].log[-1]
     assert not manifest.arm("broken").finished
     assert sum(record.cell.arm == "sound" for record in records) == 6
-    assert "1 of 2 arms did not come up: broken; the reasons are above. Go on with: onechip ladder" in said
+    assert "1 of 2 arms did not come up: broken; what went wrong is above and in the report. Go on" in said
 
 
 @pytest.mark.parametrize("job", ["start", "one"])
@@ -286,15 +289,13 @@ def test_a_ladder_that_measured_nothing_fails_after_its_report(model: Path, tmp_
     words = [*arm("broken", no_such_behaviour=1), "--arm", "nobody = openai http://127.0.0.1:1/v1"]
     out = tmp_path / "out"
     said, _, _ = ladder(out, model, *words, "--jobs", job, code=LadderError.exit_code)
-    assert (
-        "onechip: Nothing was measured, as 2 of 2 arms did not come up: broken, nobody; the reasons" in said
-    )
+    assert "onechip: Nothing was measured, as 2 of 2 arms did not come up: broken, nobody; what went" in said
     assert (out / "report.html").exists()
 
 
 def test_a_stalled_stream_costs_one_request_and_its_cell(model: Path, tmp_path: Path) -> None:
     words = [
-        *arm("stalls", fault="stall", faulty=[30], log=str(tmp_path / "a")),
+        *arm("stalls", fault="stall", faulty=[20], log=str(tmp_path / "a")),
         "--stall",
         "1",
         "--jobs",

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from onechip.errors import LadderError
+from onechip.ladder.disk import writing
 from onechip.ladder.records import CellRecord
 
 NAME = "journal.jsonl"
@@ -26,7 +27,8 @@ class Journal:
         self.path = folder / NAME
         self.torn: str | None = None
         self._records: dict[str, CellRecord] = {}
-        self._file = self.path.open("ab")
+        # Unbuffered: what could not be written must not wait inside for the next try.
+        self._file = self.path.open("ab", buffering=0)
         try:
             self._lock()
             self._read()
@@ -55,10 +57,22 @@ class Journal:
             os.truncate(self.path, whole)
 
     def append(self, record: CellRecord) -> None:
-        """Writes one record and waits until the disk has it."""
-        self._file.write(msgspec.json.encode(record) + b"\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        """Writes one record and waits until the disk has it; a record that does not fit leaves no trace.
+
+        Raises:
+            LadderError: the disk is full.
+        """
+        handle = self._file.fileno()
+        end = os.fstat(handle).st_size
+        line = memoryview(msgspec.json.encode(record) + b"\n")
+        with writing(self.path, self.path.parent):
+            try:
+                while line:
+                    line = line[os.write(handle, line) :]
+                os.fsync(handle)
+            except OSError:
+                os.ftruncate(handle, end)
+                raise
         self._keep(record)
 
     def _keep(self, record: CellRecord) -> None:

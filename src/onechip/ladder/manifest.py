@@ -13,10 +13,25 @@ import msgspec
 
 import onechip
 from onechip.errors import LadderError
+from onechip.ladder.disk import writing
 from onechip.ladder.plan import Plan
 from onechip.ladder.records import TIMING_VERSION
 
 NAME = "manifest.json"
+
+
+class Failure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One thing that went wrong with an arm.
+
+    Attributes:
+        during: what it was doing ("start cold", "sweep 128/512 at 64, repeat 3").
+        what: one sentence.
+        log: the last lines that the engine had written, empty where the ladder did not start it.
+    """
+
+    during: str
+    what: str
+    log: tuple[str, ...] = ()
 
 
 class ArmManifest(msgspec.Struct, forbid_unknown_fields=True):
@@ -28,7 +43,8 @@ class ArmManifest(msgspec.Struct, forbid_unknown_fields=True):
             engine (machine.engine_variables) with those that the ladder set.
         checkpoint: file name -> SHA-256.
         probe: what the engine can do (probe.Features as a dict).
-        notes: what happened to it, one sentence each (did not start, restarted, memory did not come back).
+        notes: what a reader must know of it, one sentence each (a job left out, memory that is not back).
+        failures: what went wrong, in order.
         finished: all its cells are in the journal.
     """
 
@@ -39,6 +55,7 @@ class ArmManifest(msgspec.Struct, forbid_unknown_fields=True):
     checkpoint: dict[str, str] = {}
     probe: dict[str, Any] = {}
     notes: list[str] = []
+    failures: list[Failure] = []
     finished: bool = False
 
 
@@ -81,10 +98,14 @@ class Manifest(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def save(manifest: Manifest, folder: Path) -> None:
-    """Writes manifest.json so that a kill leaves either the old or the new one."""
+    """Writes manifest.json so that a kill leaves either the old or the new one.
+
+    Raises:
+        LadderError: the disk is full.
+    """
     target = folder / NAME
     fresh = target.with_suffix(".json.new")
-    with fresh.open("wb") as file:
+    with writing(target, folder), fresh.open("wb") as file:
         file.write(msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
         file.flush()
         os.fsync(file.fileno())

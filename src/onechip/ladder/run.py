@@ -20,15 +20,17 @@ from onechip.errors import EngineError, LadderError
 from onechip.ladder import manifest as manifests
 from onechip.ladder import probe, prompts
 from onechip.ladder.checkpoint import TokenCounter
+from onechip.ladder.disk import writing
 from onechip.ladder.engines import ENGINES
 from onechip.ladder.engines.engine import Start
-from onechip.ladder.engines.process import EngineProcess, free_port
+from onechip.ladder.engines.port import PortTakenError, free_port
+from onechip.ladder.engines.process import EngineProcess
 from onechip.ladder.host import this_host
 from onechip.ladder.jobs import TASKS, start, sweep
 from onechip.ladder.jobs.task import Task, now, run, warm
 from onechip.ladder.journal import Journal
 from onechip.ladder.machine import engine_variables
-from onechip.ladder.manifest import ArmManifest, Manifest
+from onechip.ladder.manifest import ArmManifest, Failure, Manifest
 from onechip.ladder.records import Arm, Cell, CellRecord, JobName
 from onechip.ladder.screen import Screen, label
 from onechip.ladder.session import Session
@@ -36,7 +38,7 @@ from onechip.ladder.target import Target
 from onechip.models.source import resolve_model
 
 MOST_DEATHS = 3
-"""After so many deaths an arm's remaining cells are recorded as invalid."""
+"""After so many deaths, or times that it stopped answering, an arm's remaining cells are not run."""
 DEATH_S = 1.0
 """How long to wait for an engine to be seen dead after a request failed."""
 SMALLEST_SIDE = 8
@@ -71,7 +73,8 @@ class Ladder:
         Raises:
             LadderError: the ladder's own deadline passed.
         """
-        (self.folder / "logs").mkdir(exist_ok=True)
+        with writing(self.folder, self.folder):
+            (self.folder / "logs").mkdir(exist_ok=True)
         with self.screen.shown():
             for arm in self.manifest.plan.arms:
                 entry = self.manifest.arm(arm.name)
@@ -83,19 +86,24 @@ class Ladder:
         self.save()
 
     def shortfall(self) -> str | None:
-        """One sentence on the arms that did not come up in a ladder that has run; None if all did.
+        """One sentence on the arms of a ladder that has run that failed; None if none did.
 
         Raises:
             LadderError: nothing was measured.
         """
-        arms = [arm.name for arm in self.manifest.plan.arms]
-        failed = [name for name in arms if not self.manifest.arm(name).finished]
-        missing = f"{len(failed)} of {len(arms)} arms did not come up: {', '.join(failed)}"
+        entries = [self.manifest.arm(arm.name) for arm in self.manifest.plan.arms]
+        absent = [entry.name for entry in entries if not entry.finished]
+        lame = [entry.name for entry in entries if entry.finished and entry.failures]
+        said = [
+            f"{len(names)} of {len(entries)} arms {what}: {', '.join(names)}"
+            for names, what in ((absent, "did not come up"), (lame, "failed on the way"))
+            if names
+        ]
+        why = f"{' and '.join(said)}; what went wrong is above and in the report."
         again = f"Go on with: onechip ladder resume {self.folder} --retry-invalid"
         if all(record.invalid for record in self.journal.records):
-            why = missing if failed else "no cell is valid"
-            raise LadderError(f"Nothing was measured, as {why}; the reasons are above. {again}")
-        return f"{missing}; the reasons are above. {again}" if failed else None
+            raise LadderError(f"Nothing was measured, as {why if said else 'no cell is valid.'} {again}")
+        return f"{why} {again}" if said else None
 
     def _wanted(self, arm: Arm, entry: ArmManifest) -> bool:
         invalid = any(record.invalid and record.cell.arm == arm.name for record in self.journal.records)
@@ -127,6 +135,7 @@ class ArmRun:
         self.engine = ENGINES[arm.engine]
         self.process: EngineProcess | None = None
         self.deaths = 0
+        self._during = ""
         self._warmed: set[str] = set()
 
     def run(self) -> None:
@@ -139,13 +148,23 @@ class ArmRun:
             self.entry.finished = True
             shutil.rmtree(self._cache, ignore_errors=True)
         except EngineError as error:
-            self._note(f"It did not come up: {error}")
+            self._fail(f"It did not come up: {error}", error)
         finally:
             self._stop()
 
     def _note(self, text: str) -> None:
         self.entry.notes.append(text)
         self.ladder.screen.say(f"           {text}")
+        self.ladder.save()
+
+    def _fail(self, what: str, error: EngineError | None = None) -> None:
+        """Keeps what went wrong with the last lines of the engine's log, and says it."""
+        log = error.log if error is not None else ()
+        if not log and self.process is not None:
+            log = self.process.last_lines()
+        self.entry.failures.append(Failure(self._during, what, log))
+        for line in (what, *(f"| {line}" for line in log)):
+            self.ladder.screen.say(f"           {line}")
         self.ladder.save()
 
     # Starting and stopping
@@ -167,18 +186,29 @@ class ArmRun:
 
     def _recorded_start(self, cell: Cell) -> Target:
         self.ladder.check_deadline()
+        self._during = label(cell)
         try:
             target, measured = self._start()
         except EngineError as error:
-            self._journal(start.record(cell, {}, [f"It did not come up: {error}"]), 1, 1)
+            self.ladder.journal.append(start.record(cell, {}, [f"It did not come up: {error}"]))
             raise
         self._journal(start.record(cell, measured, []), 1, 1)
         return target
 
     def _start(self) -> tuple[Target, dict[str, float]]:
-        """Launches the engine; raises EngineError."""
+        """Launches the engine, once more if another program has its port; raises EngineError."""
+        try:
+            return self._launched()
+        except PortTakenError as error:
+            self._fail(f"It was started again on another port: {error}", error)
+            self._stop()
+            return self._launched()
+
+    def _launched(self) -> tuple[Target, dict[str, float]]:
+        """Raises EngineError."""
         assert self.engine.launch is not None
-        self._cache.mkdir(parents=True, exist_ok=True)
+        with writing(self._cache, self.ladder.folder):
+            self._cache.mkdir(parents=True, exist_ok=True)
         port = free_port()
         launch = self.engine.launch(self._how(port))
         self.entry.command = launch.command
@@ -213,7 +243,8 @@ class ArmRun:
 
     def _session(self, target: Target) -> Session:
         """Probes the engine; decides the sweep's shapes if no arm has yet."""
-        self.ladder.screen.doing(f"{self.arm.name}: asking what it can do")
+        self._during = "asking what it can do"
+        self.ladder.screen.doing(f"{self.arm.name}: {self._during}")
         manifest = self.ladder.manifest
         features = probe.probe(target, self.arm.model)
         self.entry.probe = msgspec.to_builtins(features)
@@ -260,14 +291,15 @@ class ArmRun:
                 continue
             self.ladder.check_deadline()
             if self.deaths >= MOST_DEATHS:
-                record = _not_run(task.cell, f"the engine had died {self.deaths} times")
+                record = _not_run(task.cell, f"the engine had failed {self.deaths} times")
             elif time.monotonic() > end_s:
                 record = _not_run(task.cell, f"the job's deadline of {limits.job_s:.0f} s had passed")
             else:
-                self.ladder.screen.doing(f"{self.arm.name}: {label(task.cell)} ({number} of {len(tasks)})")
+                self._during = label(task.cell)
+                self.ladder.screen.doing(f"{self.arm.name}: {self._during} ({number} of {len(tasks)})")
                 record = self._cell(task)
             self._journal(record, number, len(tasks))
-            self._revive()
+            self._revive(record)
 
     def _sized(self) -> bool:
         """Whether the sweep can run; the first arm that can decides how much work a cell is."""
@@ -288,19 +320,33 @@ class ArmRun:
             record.invalid.append(f"The engine {self.process.obituary()}.")
         return record
 
-    def _revive(self) -> None:
-        """Starts an engine that died again, for the cells that are left."""
-        if self.process is None or self.process.alive:
+    def _revive(self, record: CellRecord) -> None:
+        """Starts an engine that died or stopped answering again, for the cells that are left."""
+        why = self._lost(record)
+        if why is None:
             return
         self.deaths += 1
-        self._note(f"It died: it {self.process.obituary()}.")
+        self._fail(why)
+        if self.process is None:
+            return
         self._stop()
         if self.deaths < MOST_DEATHS:
             try:
                 self.session = replace(self.session, target=self._start()[0])
             except EngineError as error:
                 self.deaths = MOST_DEATHS
-                self._note(f"It did not come up again: {error}")
+                self._fail(f"It did not come up again: {error}", error)
+                self._stop()
+
+    def _lost(self, record: CellRecord) -> str | None:
+        """One sentence if the engine is gone; one that failed a whole cell must answer a plain question."""
+        if self.process is not None and not self.process.alive:
+            return f"It {self.process.obituary()}."
+        if not record.requests or not all(request.error for request in record.requests):
+            return None
+        session = self.session
+        error = probe.refusal(session.target, session.features, session.plan.limits.stall_s)
+        return None if error is None else f"It does not answer any more: {error}"
 
     def _journal(self, record: CellRecord, number: int, total: int) -> None:
         self.ladder.journal.append(record)

@@ -9,24 +9,25 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-import psutil
-
 from onechip.errors import EngineError
 from onechip.ladder.client import fetch
+from onechip.ladder.disk import writing
+from onechip.ladder.engines import memory
 from onechip.ladder.engines.engine import Launch
+from onechip.ladder.engines.port import HOST, IN_USE, PortTakenError, is_open, listens, stranger
 from onechip.ladder.target import Target
 
 POLL_S = 0.02
 """How finely the stretches of a start are measured."""
 STOP_S = 20.0
-MEMORY_S = 10.0
-MEMORY_SLACK_BYTES = 512 << 20
+LOG_LINES = 12
+"""Of an engine's log, in a report."""
+LOG_BYTES = 8000
 GATE = 'read go && exec "$@"'
 """A shell that becomes the engine once it is told to; if the ladder dies before that, it never does."""
 LEASH = "cat >/dev/null; kill -KILL -$0"
@@ -39,18 +40,27 @@ class EngineProcess:
     def __init__(self, launch: Launch, port: int, log: Path) -> None:
         self.launch = launch
         self.log = log
-        self.target = Target("127.0.0.1", port)
+        self.target = Target(HOST, port)
         self._spawned_s = 0.0
-        self._available_before = 0
+        self._log_from = 0
+        self._before: memory.Taken | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._leash: subprocess.Popen[bytes] | None = None
 
     def spawn(self) -> None:
-        """Starts the process, on its leash before it does anything."""
-        self._available_before = psutil.virtual_memory().available
-        with self.log.open("ab") as log:
+        """Starts the process, on its leash before it does anything.
+
+        Raises:
+            PortTakenError: another program listens on the port already.
+            LadderError: the disk is full.
+        """
+        if is_open(self.target.port):
+            other = stranger(self.target.port, os.getpid()) or "another program"
+            raise PortTakenError(f"port {self.target.port} was taken by {other}.")
+        self._before = memory.taken()
+        with writing(self.log, self.log.parent.parent), self.log.open("ab", buffering=0) as log:
             log.write(f"--- {' '.join(self.launch.command)}\n".encode())
-            log.flush()
+            self._log_from = log.tell()
             self._process = subprocess.Popen(
                 ["sh", "-c", GATE, "sh", *self.launch.command],
                 env=os.environ | self.launch.environment,
@@ -73,12 +83,17 @@ class EngineProcess:
             CellRecord.measured of job start: the stretches in seconds.
 
         Raises:
-            EngineError: the process died or was not ready in time.
+            PortTakenError: somebody else answers on the port, or the engine ended because it is in use.
+            EngineError: the process died or was not ready in time; with the last lines of its log.
         """
         end = self._spawned_s + limit_s
-        port = self._until(self._port_open, end, "opened its port")
+        port = self._until(lambda: is_open(self.target.port), end, "opened its port")
+        # The whole search takes longer than some engines need to become healthy: it comes after the clock.
+        if not listens(self._pid, self.target.port):
+            self._own_port()
         healthy = self._until(self._healthy, end, f"answered {self.launch.health} with 200")
         token = self._until(first_token, end, "gave a first token")
+        self._own_port()
         return {
             "spawn_to_port_s": port - self._spawned_s,
             "port_to_healthy_s": healthy - port,
@@ -86,22 +101,33 @@ class EngineProcess:
             "total_s": token - self._spawned_s,
         }
 
+    def _own_port(self) -> None:
+        """Whoever answers must be this engine: a server of somebody else's is not measured."""
+        other = stranger(self.target.port, self._pid)
+        if other is not None:
+            raise PortTakenError(
+                f"port {self.target.port} was taken by {other} while the engine started.",
+                log=self.last_lines(),
+            )
+
+    @property
+    def _pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def _until(self, reached: Callable[[], bool], end_s: float, what: str) -> float:
         while not reached():
             if not self.alive:
-                raise EngineError(f"the engine {self.obituary()} before it {what}.")
+                log = self.last_lines()
+                kind = PortTakenError if IN_USE.search("\n".join(log)) else EngineError
+                raise kind(f"the engine {self.obituary()} before it {what}.", log=log)
             if time.perf_counter() > end_s:
                 seconds = end_s - self._spawned_s
                 raise EngineError(
-                    f"the engine had not {what} {seconds:.0f} s after it was spawned. {self._last_words()}"
+                    f"the engine had not {what} {seconds:.0f} s after it was spawned.", log=self.last_lines()
                 )
             time.sleep(POLL_S)
         return time.perf_counter()
-
-    def _port_open(self) -> bool:
-        with contextlib.suppress(OSError), socket.create_connection((self.target.host, self.target.port), 1):
-            return True
-        return False
 
     def _healthy(self) -> bool:
         with contextlib.suppress(OSError, ValueError):
@@ -120,33 +146,34 @@ class EngineProcess:
         return not self.alive
 
     def obituary(self) -> str:
-        """How the process ended and the last lines that it wrote."""
+        """How the process ended: "exited with code 7", "was killed by SIGKILL"."""
         code = None if self._process is None else self._process.returncode
-        how = (
-            f"was killed by {signal.Signals(-code).name}" if code and code < 0 else f"exited with code {code}"
+        killed = code is not None and code < 0
+        return (
+            f"was killed by {signal.Signals(-code).name}" if code and killed else f"exited with code {code}"
         )
-        return f"{how} ({self._last_words()})"
 
-    def _last_words(self) -> str:
-        lines = self.log.read_bytes()[-4000:].decode("utf-8", "replace").strip().splitlines()[-3:]
-        return f"last lines of {self.log}: {' | '.join(line.strip()[:200] for line in lines)}"
+    def last_lines(self) -> tuple[str, ...]:
+        """The last lines that it wrote in this start."""
+        with contextlib.suppress(OSError), self.log.open("rb") as log:
+            end = log.seek(0, os.SEEK_END)
+            log.seek(max(self._log_from, end - LOG_BYTES))
+            lines = log.read().decode("utf-8", "replace").splitlines()
+            return tuple(line.rstrip()[:400] for line in lines if line.strip())[-LOG_LINES:]
+        return ()
 
     def resident_bytes(self) -> int | None:
-        """Memory of the process tree: pages by proportional share where Linux has it, else RSS."""
-        total = 0
-        try:
-            assert self._process is not None
-            root = psutil.Process(self._process.pid)
-            for process in (root, *root.children(recursive=True)):
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    total += _memory(process)
-        except psutil.Error:
-            return None
-        return total
+        """Memory of the process tree; None if it cannot be read."""
+        return None if self._process is None else memory.resident_bytes(self._process.pid)
+
+    def device_bytes(self) -> int | None:
+        """What GPUs hold more than before it was spawned; None where there is no GPU that says."""
+        before, now = None if self._before is None else self._before.device, memory.device_bytes()
+        return None if before is None or now is None else max(0, now - before)
 
     def stop(self) -> str | None:
         """Interrupts, then kills the group, and waits for its memory; a note if that did not come back."""
-        if self._process is None:
+        if self._process is None or self._before is None:
             return None
         held = self.resident_bytes() or 0
         self._signal(signal.SIGINT)
@@ -155,7 +182,7 @@ class EngineProcess:
         self._signal(signal.SIGKILL)
         self._process.wait()
         self._drop_leash()
-        return self._memory_note(held)
+        return memory.missing(self._before, held)
 
     def _signal(self, number: signal.Signals) -> None:
         assert self._process is not None
@@ -169,28 +196,3 @@ class EngineProcess:
             self._leash.wait()
             if self._leash.stdin is not None:
                 self._leash.stdin.close()
-
-    def _memory_note(self, held: int) -> str | None:
-        """Of what the engine held; more is missing only because others took it."""
-        end = time.monotonic() + MEMORY_S
-        missing = 0
-        while time.monotonic() < end:
-            missing = min(held, self._available_before - psutil.virtual_memory().available)
-            if missing <= MEMORY_SLACK_BYTES:
-                return None
-            time.sleep(0.1)
-        return f"{missing / 2**30:.1f} GiB of memory had not come back {MEMORY_S:.0f} s after it stopped."
-
-
-def _memory(process: psutil.Process) -> int:
-    try:
-        return int(process.memory_full_info().pss)
-    except (AttributeError, psutil.AccessDenied):
-        return int(process.memory_info().rss)
-
-
-def free_port() -> int:
-    """A port on 127.0.0.1 that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -35,7 +35,12 @@ def first_token(target: Target, arm: Arm) -> Callable[[], bool]:
             model, _ = served_model(target, arm.model)
             messages = [{"role": "user", "content": "Hello"}]
             body = {"model": model, "messages": messages, "max_tokens": 1, "temperature": 0}
-            return fetch(target, "/v1/chat/completions", body, FIRST_TOKEN_S).head.status == 200
+            # An engine that reads only the newer name would write to its end; one that knows only the older
+            # refuses both.
+            return any(
+                fetch(target, "/v1/chat/completions", body | more, FIRST_TOKEN_S).head.status == 200
+                for more in ({"max_completion_tokens": 1}, {})
+            )
         except (EngineError, OSError):
             return False
 
