@@ -29,7 +29,7 @@ def byte_level(special: list[str], bos: str | None = None) -> Tokenizer:
     tokenizer.train_from_iterator(TEXT, trainer)
     tokenizer.add_special_tokens(special)
     # Added, but text: one outside of the byte alphabet, one whose characters could be bytes.
-    tokenizer.add_tokens(["漢字", "Où"])
+    tokenizer.add_tokens(["漢字", "ùù"])
     if bos is not None:
         template = processors.TemplateProcessing(
             single=f"{bos} $A", special_tokens=[(bos, tokenizer.token_to_id(bos))]

@@ -146,10 +146,49 @@ def test_without_a_template_there_is_no_chat_but_the_rest() -> None:
         assert client.ask("POST", TEXT, {"prompt": "Tom"})[1]["choices"][0]["text"] == "Hello"
 
 
-def test_tools_and_thoughts_that_could_not_be_read_are_refused_by_name(llama3) -> None:
+def test_calls_in_json() -> None:
+    template = "{% for t in tools or [] %}{{ t.function | tojson }}{% endfor %}" + LLAMA3_TEMPLATE
+    with serving(byte_level(LLAMA3, LLAMA3[0]), template) as (client, engine, tokenizer):
+        stop = tokenizer.token_id("<|eot_id|>")
+        ids = tokenizer.encode('{"name": "f", "parameters": {"s": "a\\"b"}}')
+        engine.windows = [*([id] for id in ids), [stop]]
+        choice = client.ask("POST", CHAT, HI | {"tools": TOOLS})[1]["choices"][0]
+        assert (choice["finish_reason"], choice["message"]["content"]) == ("tool_calls", None)
+        call = choice["message"]["tool_calls"][0]
+        assert (call["type"], call["function"]) == ("function", {"name": "f", "arguments": '{"s":"a\\"b"}'})
+        assert '{"name": "f", "parameters": {"type": "object"}}' in prompts(engine, tokenizer)[0]
+        # Streamed: nothing of it is shown as text; it comes when it is known to be a call.
+        events = client.stream(CHAT, HI | {"tools": TOOLS})
+        deltas = [event["choices"][0]["delta"] for event in events[:-1]]
+        assert "".join(delta.get("content") or "" for delta in deltas) == ""
+        streamed = [call for delta in deltas for call in delta.get("tool_calls", [])]
+        assert [call["function"] for call in streamed] == [{"name": "f", "arguments": '{"s":"a\\"b"}'}]
+        assert events[-2]["choices"][0]["finish_reason"] == "tool_calls"
+        # Without tools the same answer is text.
+        assert client.ask("POST", CHAT, HI)[1]["choices"][0]["message"]["content"] == tokenizer.decode(ids)
+        # The call and its result go back into the prompt.
+        answered = [*HI["messages"], choice["message"], {"role": "tool", "tool_call_id": "x", "content": "5"}]
+        assert client.ask("POST", CHAT, {"messages": answered, "tools": TOOLS})[0] == 200
+
+
+def test_one_call_at_a_time_if_so_asked() -> None:
+    template = "{{ tools | length }}" + CHATML_TEMPLATE
+    with serving(byte_level(CHATML), template) as (client, engine, tokenizer):
+        call = tokenizer.encode('<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>\n')
+        engine.windows = [call, call, [tokenizer.token_id("<|im_end|>")]]
+        asked = HI | {"tools": TOOLS, "parallel_tool_calls": False}
+        reply = client.ask("POST", CHAT, asked)[1]
+        assert len(reply["choices"][0]["message"]["tool_calls"]) == 1
+        assert reply["choices"][0]["finish_reason"] == "tool_calls"
+        wait_until(lambda: bool(engine.cancelled))
+        reply = client.ask("POST", CHAT, asked | {"parallel_tool_calls": True})[1]
+        assert len(reply["choices"][0]["message"]["tool_calls"]) == 2
+
+
+def test_tools_and_thoughts_for_which_the_template_has_no_place_are_refused_by_name(llama3) -> None:
     client, engine, tokenizer = llama3
     error = error_of(client.ask("POST", CHAT, HI | {"tools": TOOLS}), 400)
-    assert (error["param"], "Gemma 4's notation only" in error["message"]) == ("tools", True)
+    assert (error["param"], "has no place for them" in error["message"]) == ("tools", True)
     error = error_of(client.ask("POST", CHAT, HI | {"chat_template_kwargs": {"enable_thinking": True}}), 400)
     assert error["param"] == "chat_template_kwargs.enable_thinking"
     assert engine.requests == []

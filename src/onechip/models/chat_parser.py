@@ -276,8 +276,8 @@ class ChatParser:
         self._buffer = ""
 
 
-def reads_calls(tokenizer: Tokenizer) -> bool:
-    """Whether models of this vocabulary can say a call in the notation that is read here."""
+def has_call_markers(tokenizer: Tokenizer) -> bool:
+    """Whether models of this vocabulary can write a call in Gemma 4's notation."""
     return all(tokenizer.token_id(token) is not None for token in _CALL_MARKERS)
 
 

@@ -21,10 +21,12 @@ from onechip.models.chat_parser import (
     Delta,
     Reasoning,
     Text,
-    reads_calls,
+    has_call_markers,
 )
 from onechip.models.chat_template import RESERVED_VARIABLES
-from onechip.server.answer import Answer, FinishReason
+from onechip.models.json_calls import JsonCallParser
+from onechip.models.tokenizer import Tokenizer
+from onechip.server.answer import Answer, FinishReason, Reader
 from onechip.server.errors import json_response
 from onechip.server.generation import Generation
 from onechip.server.parsing import check_reserved
@@ -63,7 +65,7 @@ async def chat_completions(service: Service, body: ChatBody, receive: Receive) -
     params = sampling_params(body, model.defaults, limit, model.tokenizer.vocab_size)
     request = Request(f"chatcmpl-{secrets.token_hex(16)}", tuple(prompt), params)
     answer = Answer(
-        ChatParser(model.tokenizer, tools, prompt, body.skip_special_tokens is not False),
+        _reader(model.tokenizer, tools, prompt, body.skip_special_tokens is not False),
         stops=stop_strings(body),
         min_tokens=params.min_tokens,
         one_call=body.parallel_tool_calls is False,
@@ -86,7 +88,7 @@ async def chat_prompt(
     """Token ids of a conversation, through the checkpoint's template.
 
     Raises:
-        RequestError: there is no template, it refuses the messages, or calls of this model could not be read.
+        RequestError: there is no template, it has no place for tools, or it refuses the messages.
     """
     if model.template is None:
         raise RequestError(
@@ -94,15 +96,24 @@ async def chat_prompt(
             "chat_template.jinja in its folder.",
             param="messages",
         )
-    if tools and not reads_calls(model.tokenizer):
+    if tools and not model.template.reads_tools:
         raise RequestError(
-            "tools: calls are read in Gemma 4's notation only, and the vocabulary of this model has no "
-            '<|tool_call>; leave tools out, or set tool_choice to "none".',
+            "tools: the chat template of this model has no place for them; leave them out, or set "
+            'tool_choice to "none".',
             param="tools",
         )
     variables = check_reserved(kwargs, RESERVED_VARIABLES)
     text = model.template.render(msgspec.to_builtins(messages), tools, add_generation_prompt, **variables)
     return await model.encode(text, add_bos=True)
+
+
+def _reader(
+    tokenizer: Tokenizer, tools: Sequence[dict[str, Any]], prompt: Sequence[int], skip_special: bool
+) -> Reader:
+    """What reads the answer: a model without Gemma 4's markers writes its calls as JSON."""
+    if tools and not has_call_markers(tokenizer):
+        return JsonCallParser(tokenizer, tools, skip_special)
+    return ChatParser(tokenizer, tools, prompt, skip_special)
 
 
 async def _whole(generation: Generation, model_id: str, receive: Receive) -> Response:
