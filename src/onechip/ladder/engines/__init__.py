@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from onechip.ladder.engines import onechip, openai
+from onechip.ladder.engines import llama_cpp, mistral_rs, onechip, openai, transformers, vllm
 from onechip.ladder.engines.engine import Engine
 
-ENGINES: dict[str, Engine] = {engine.name: engine for engine in (onechip.ENGINE, openai.ENGINE)}
+ENGINES: dict[str, Engine] = {
+    engine.name: engine
+    for engine in (
+        onechip.ENGINE,
+        llama_cpp.ENGINE,
+        vllm.ENGINE,
+        mistral_rs.ENGINE,
+        transformers.ENGINE,
+        openai.ENGINE,
+    )
+}
