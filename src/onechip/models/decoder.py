@@ -1,10 +1,12 @@
 """The decoder of all families as pure functions: token ids and weights in, hidden rows and logits out.
 
 What a family does in its own way is said by ModelConfig and its Block: choices made while a program is
-traced, which cost nothing when it runs. Where keys and values are kept is the caller's affair: each layer asks
-`attend`, so that training, prefill and decode share the same layers. The order of operations and of roundings
-is that of transformers 5.24 (modeling_gemma4.py, modeling_gemma3.py, modeling_llama.py), whose logits
-tests/golden keeps; but every family's norms round once, after the weight, where Llama's round before it too.
+traced, which cost nothing when it runs. Where keys and values are kept is the caller's affair: each layer
+asks `attend`, so that training, prefill and decode share the same layers.
+
+The order of operations and of roundings is that of transformers 5.24 (models/gemma4, gemma3, llama), whose
+logits tests/golden keeps; but every family's norms round once, after the weight, where Llama's round before
+it too.
 """
 
 from __future__ import annotations

@@ -12,12 +12,12 @@ from typing import Any
 from onechip.models.architecture import LayerSpec, ModelConfig
 
 Params = dict[str, Any]
-"""The weights as a pytree of arrays; a linear weight W [out, in] is an array or an `Int4`.
+"""The weights as a pytree of arrays; a linear weight W [out, in] and a table T are an array or an `Int4`.
 
 ::
 
-    embed [V, H]   norm [H]   lm_head W [V, H] if not tied
-    ple_embed [Vp, L*P]   ple_proj W [L*P, H]   ple_norm [P]     if ple_dim; L-major blocks of P
+    embed T [V, H]   norm [H]   lm_head W [V, H] if not tied
+    ple_embed T [Vp, L*P]   ple_proj W [L*P, H]   ple_norm [P]     if ple_dim; L-major blocks of P
     layers: a list, one dict a layer:
       input_norm, pre_ffn_norm [H]
       post_attn_norm, post_ffn_norm [H]   if the block has post_norms
@@ -41,12 +41,19 @@ class TensorSpec:
         path: keys into Params, from the root.
         shape: in the checkpoint.
         linear: a linear weight [out, in] of a layer or of the whole model, which int4 may replace.
+        table: an embedding table [ids, width], of which rows are fetched; int4 may replace it too.
     """
 
     name: str
     path: TreePath
     shape: tuple[int, ...]
     linear: bool = False
+    table: bool = False
+
+    @property
+    def module_class(self) -> str:
+        """The class by which the `targets` of a quantised checkpoint name modules like this; "" if none."""
+        return "Linear" if self.linear else "Embedding" if self.table else ""
 
     @property
     def module(self) -> str:
@@ -56,11 +63,13 @@ class TensorSpec:
 
 def expected_tensors(config: ModelConfig) -> list[TensorSpec]:
     """Every tensor that a checkpoint of this model must have, in the order of the forward pass."""
-    specs = [TensorSpec("embed_tokens.weight", ("embed",), (config.vocab, config.hidden))]
+    specs = [TensorSpec("embed_tokens.weight", ("embed",), (config.vocab, config.hidden), table=True)]
     if config.ple_dim:
         width = len(config.layers) * config.ple_dim
         specs += [
-            TensorSpec("embed_tokens_per_layer.weight", ("ple_embed",), (config.ple_vocab, width)),
+            TensorSpec(
+                "embed_tokens_per_layer.weight", ("ple_embed",), (config.ple_vocab, width), table=True
+            ),
             TensorSpec(
                 "per_layer_model_projection.weight", ("ple_proj",), (width, config.hidden), linear=True
             ),
@@ -112,16 +121,13 @@ def _layer_tensors(config: ModelConfig, layer: LayerSpec) -> Iterator[TensorSpec
 
 
 def dead_modules(config: ModelConfig) -> set[str]:
-    """Modules that some exports carry and nothing reads: K and V of layers that share another's cache, and
-    the RoPE frequencies that old Llama checkpoints keep.
-    """
-    shared = {
+    """Modules that some exports carry and nothing reads: K and V of the layers that share another's cache."""
+    return {
         f"layers.{layer.index}.self_attn.{module}"
         for layer in config.layers
         if not layer.owns_kv
         for module in ("k_proj", "v_proj", "k_norm")
     }
-    return shared | {f"layers.{layer.index}.self_attn.rotary_emb" for layer in config.layers}
 
 
 def empty_params(config: ModelConfig) -> Params:

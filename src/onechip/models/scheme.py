@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,26 +49,37 @@ class W4A16:
     """Which modules of a checkpoint are int4.
 
     Attributes:
-        targets, ignore: module names, class names ("Linear"), or patterns ("re:..."); `ignore` wins.
+        targets, ignore: module names, class names ("Linear", "Embedding"), or patterns ("re:..."); `ignore`
+            wins.
     """
 
     targets: tuple[str, ...]
     ignore: tuple[str, ...]
 
-    def covers(self, module: str) -> bool:
-        """Whether a linear module, by its full name in the checkpoint, is packed."""
-        return _listed(module, self.targets) and not _listed(module, self.ignore)
+    def covers(self, module: str, module_class: str = "Linear") -> bool:
+        """Whether a module of this class, by its full name in the checkpoint, is packed."""
+        names = (module, module_class)
+        return _listed(names, self.targets) and not _listed(names, self.ignore)
 
 
-def config_entry(ignore: list[str]) -> dict[str, Any]:
-    """A quantization_config for config.json in the one scheme that we read."""
+def config_entry(ignore: list[str], tables: Sequence[str] = ()) -> dict[str, Any]:
+    """A quantization_config for config.json in the one scheme that we read.
+
+    Args:
+        ignore: full names of the linear modules that are dense.
+        tables: full names of the embedding tables that are int4.
+    """
     weights = {"num_bits": 4, "type": "int", "symmetric": True, "strategy": "group", "group_size": GROUP}
-    group = {"targets": ["Linear"], "weights": weights, "input_activations": None, "output_activations": None}
+    rest = {"weights": weights, "input_activations": None, "output_activations": None}
+    groups = {"group_0": {"targets": ["Linear"], **rest}}
+    if tables:
+        # By name: the class of Gemma's tables is one of its own, which "Embedding" does not match everywhere.
+        groups["group_1"] = {"targets": list(tables), **rest}
     return {
         "quant_method": "compressed-tensors",
         "format": "pack-quantized",
         "quantization_status": "compressed",
-        "config_groups": {"group_0": group},
+        "config_groups": groups,
         "ignore": ignore,
         "kv_cache_scheme": None,
     }
@@ -138,10 +149,11 @@ def _names(value: Any, where: str) -> list[str]:
     return value
 
 
-def _listed(module: str, names: tuple[str, ...]) -> bool:
+def _listed(names: tuple[str, str], listed: tuple[str, ...]) -> bool:
+    """Whether a module of these names (its own, its class's) is in a list of names and patterns."""
     return any(
-        re.match(name[3:], module) is not None if name.startswith("re:") else name in (module, "Linear")
-        for name in names
+        re.match(name[3:], names[0]) is not None if name.startswith("re:") else name in names
+        for name in listed
     )
 
 

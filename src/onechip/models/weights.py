@@ -30,7 +30,21 @@ Progress = Callable[[str, int, int], None]
 
 _NESTED_PREFIX = "model.language_model."
 _FLAT_PREFIX = "model."
-_SIBLINGS = ("vision_tower", "vision_embedder", "embed_vision", "audio_tower", "embed_audio")
+_PREFIXES = {_FLAT_PREFIX: "", _NESTED_PREFIX: "", "language_model.model.": "language_model."}
+"""What names of the text model begin with, and its head's: text-only, multimodal, Gemma 3 as published."""
+SIBLINGS = tuple(
+    f"{prefix}{part}."
+    for prefix in ("", "model.")
+    for part in (
+        "vision_tower",
+        "vision_embedder",
+        "embed_vision",
+        "audio_tower",
+        "embed_audio",
+        "multi_modal_projector",
+    )
+)
+_UNREAD_BUFFER = ".self_attn.rotary_emb.inv_freq"  # in old Llama checkpoints
 _DENSE_DTYPES = ("BF16", "F16", "F32")
 _INDEX = "model.safetensors.index.json"
 
@@ -61,6 +75,12 @@ def load_weights(folder: Path, config: ModelConfig, *, progress: Progress | None
     return params
 
 
+def int4_tensors(folder: Path, config: ModelConfig) -> frozenset[str]:
+    """Names (`TensorSpec.name`) of the tensors that the checkpoint stores as int4; only headers are read."""
+    checkpoint = _Checkpoint(folder, config)
+    return frozenset(spec.name for spec in expected_tensors(config) if checkpoint.packed(spec))
+
+
 def quantize_params(params: Params, config: ModelConfig) -> Params:
     """The linear weights of the layers, and the projection of the per-layer embeddings, in int4; see `quant`.
 
@@ -86,9 +106,10 @@ def save_checkpoint(folder: Path, config_json: Mapping[str, Any], params: Params
     Raises CheckpointError if the folder cannot be written.
     """
     config = parse_config(config_json)
-    prefix = _NESTED_PREFIX if "text_config" in config_json else _FLAT_PREFIX
+    prefix = name_prefix(config_json)
     stored: dict[str, Array] = {}
     dense = {"lm_head"}  # other engines pack a head unless it is named here, even one that is tied
+    tables: list[str] = []
     quantized = False
     for spec in expected_tensors(config):
         leaf = get(params, spec.path)
@@ -96,13 +117,15 @@ def save_checkpoint(folder: Path, config_json: Mapping[str, Any], params: Params
         if isinstance(leaf, Int4):
             quantized = True
             stored |= _stored_int4(name.removesuffix(".weight"), leaf)
+            if spec.table:
+                tables.append(name.removesuffix(".weight"))
         else:
             stored[name] = np.asarray(leaf).reshape(spec.shape)
             if spec.linear:
                 dense.add(name.removesuffix(".weight"))
     raw = {key: value for key, value in config_json.items() if key != "quantization_config"}
     if quantized:
-        raw["quantization_config"] = config_entry(sorted(dense))
+        raw["quantization_config"] = config_entry(sorted(dense), tables)
     infos = {name: TensorInfo(dtype_name(array.dtype), array.shape) for name, array in stored.items()}
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -117,9 +140,14 @@ def packable(spec: TensorSpec) -> bool:
     return spec.linear and spec.path != ("lm_head",)
 
 
+def name_prefix(config_json: Mapping[str, Any]) -> str:
+    """What stands before the text model's names in a checkpoint with this config.json."""
+    return _NESTED_PREFIX if "text_config" in config_json else _FLAT_PREFIX
+
+
 def full_name(prefix: str, name: str) -> str:
     """A tensor's or module's name in the file; the head stands outside the text model's prefix."""
-    return name if name.startswith("lm_head") else prefix + name
+    return (_PREFIXES[prefix] if name.startswith("lm_head") else prefix) + name
 
 
 def host_int4(packed: Array, scale: Array) -> Int4:
@@ -154,20 +182,23 @@ class _Checkpoint:
         self._scheme: W4A16 | None = read_scheme(read_json(folder / "config.json"))
         self._files = {name: file for file in open_files(folder) for name in file.tensors}
         # By the most layers, so that a stray tensor of the other naming is the one that is refused.
-        self._prefix = max((_FLAT_PREFIX, _NESTED_PREFIX), key=self._layer_tensors)
+        self._prefix = max(_PREFIXES, key=self._layer_tensors)
 
     def _layer_tensors(self, prefix: str) -> int:
         return sum(name.startswith(f"{prefix}layers.") for name in self._files)
 
-    def _packed(self, spec: TensorSpec) -> bool:
-        return spec.linear and self._scheme is not None and self._scheme.covers(self._name(spec.module))
+    def packed(self, spec: TensorSpec) -> bool:
+        """Whether the scheme says that the tensor is int4."""
+        if self._scheme is None or not spec.module_class:
+            return False
+        return self._scheme.covers(self._name(spec.module), spec.module_class)
 
     def _name(self, name: str) -> str:
         return full_name(self._prefix, name)
 
     def leaf(self, spec: TensorSpec) -> Any:
         """The tensor's array or Int4, checked."""
-        if not self._packed(spec):
+        if not self.packed(spec):
             return self._array(self._name(spec.name), spec.shape, _DENSE_DTYPES)
         module = self._name(spec.module)
         if spec.shape[1] % GROUP:
@@ -219,14 +250,14 @@ class _Checkpoint:
         )
 
     def refuse_surplus(self, specs: list[TensorSpec]) -> None:
-        """Raise CheckpointError on a tensor that no part of a Gemma 4 checkpoint accounts for."""
+        """Raise CheckpointError on a tensor that no part of such a checkpoint accounts for."""
         known = set(self._known(specs))
         modules = {self._name(module) for module in dead_modules(self._config)}
         if self._config.tied:
-            modules.add("lm_head")
-        parts = tuple(f"{_FLAT_PREFIX}{sibling}." for sibling in _SIBLINGS)
+            modules.add(self._name("lm_head"))
         for name, file in self._files.items():
-            if name not in known and name.rpartition(".")[0] not in modules and not name.startswith(parts):
+            passed = name.startswith(SIBLINGS) or name.endswith(_UNREAD_BUFFER)
+            if name not in known and name.rpartition(".")[0] not in modules and not passed:
                 raise CheckpointError(
                     f"{name} in {file.path} is not a tensor of this model as config.json describes it "
                     f"(model_type {self._config.model_type}, {len(self._config.layers)} layers)."
@@ -235,7 +266,7 @@ class _Checkpoint:
     def _known(self, specs: list[TensorSpec]) -> Iterator[str]:
         for spec in specs:
             yield self._name(spec.name)
-            if spec.linear:
+            if spec.module_class:
                 yield from (
                     f"{self._name(spec.module)}.{suffix}"
                     for suffix in ("weight_packed", "weight_scale", "weight_shape")
