@@ -142,15 +142,16 @@ def _turn_ends(backend: tokenizers.Tokenizer, config: TokenizerConfig) -> Iterab
 def _bos_id(backend: tokenizers.Tokenizer, config: TokenizerConfig) -> int | None:
     """What prompts start with.
 
-    Gemma needs its `<bos>` whatever the files say. Elsewhere `add_bos_token` decides, and where that is not
-    said the post-processor of tokenizer.json, as in transformers.
+    Gemma needs its `<bos>` whatever the files say. Elsewhere the post-processor of tokenizer.json decides, as
+    in transformers 5; where it adds nothing, `add_bos_token` does.
     """
     gemma: int | None = backend.token_to_id("<bos>")
-    if gemma is not None or config.add_bos_token is False:
+    if gemma is not None:
         return gemma
+    plain, processed = (backend.encode("a", add_special_tokens=special).ids for special in (False, True))
+    if plain and processed[1 : len(plain) + 1] == plain:
+        added: int = processed[0]
+        return added
     named = config.special_tokens.get("bos_token")
     id: int | None = backend.token_to_id(named) if config.add_bos_token and named else None
-    if id is not None:
-        return id
-    plain, processed = (backend.encode("a", add_special_tokens=special).ids for special in (False, True))
-    return processed[0] if plain and processed[1 : len(plain) + 1] == plain else None
+    return id

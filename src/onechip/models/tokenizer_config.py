@@ -60,7 +60,7 @@ class TokenizerConfig(msgspec.Struct, frozen=True):
 
     Attributes:
         special_tokens: `bos_token`, `eos_token`, ... -> how the vocabulary spells them; only those there are.
-        add_bos_token: prompts begin with BOS; None leaves that to the post-processor of tokenizer.json.
+        add_bos_token: prompts begin with BOS even if the post-processor of tokenizer.json adds none.
         chat_template: one template or named ones.
     """
 
