@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -70,21 +71,57 @@ def synth(
     dtype: Annotated[str, typer.Option(help="bf16 or w4a16.")] = "bf16",
 ) -> None:
     """Write a complete checkpoint with random weights, for speed work without a download."""
-    from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
-
     from onechip.convert.synth import synthesise
+
+    with _bytes_bar(f"{shape} {dtype}") as show:
+        size = synthesise(folder, shape, dtype, show)
+    print(f"{folder}: {shape} in {dtype}, {size / 1e9:.3g} GB of random weights")
+
+
+@app.command()
+def convert(
+    source: Annotated[str, typer.Argument(metavar="SRC", help="Folder, .gguf file, hub id, or acorn.")],
+    target: Annotated[
+        Path, typer.Argument(metavar="DST", help="New folder, or for GGUF a new file ending in .gguf.")
+    ],
+    to: Annotated[
+        str,
+        typer.Option(
+            help="bf16, w4a16, w4a16-emb4, gguf-bf16 (or gguf), gguf-f16, gguf-f32, or gguf-q4_0 (or q4_0)."
+        ),
+    ],
+    tables: Annotated[
+        str | None,
+        typer.Option(help="Embedding tables of gguf-q4_0: q4_0, q6_k or bf16. Default: exactly as SRC's."),
+    ] = None,
+    round: Annotated[
+        bool, typer.Option("--round", help="Round to int4 what is not int4 already; else it is refused.")
+    ] = False,
+) -> None:
+    """Write the same weights in another engine's format."""
+    from onechip.convert.convert import convert as run
+    from onechip.models.source import resolve_model
+
+    with _bytes_bar(to) as show:
+        summary = run(resolve_model(source), target, to, round=round, tables=tables, progress=show)
+    print("\n".join(summary.lines()))
+
+
+@contextmanager
+def _bytes_bar(title: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on the terminal, as what to call with (bytes done, bytes in all)."""
+    from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
 
     with ExitStack() as drawn:
         bars = Progress("{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn())
-        task = bars.add_task(f"{shape} {dtype}")
+        task = bars.add_task(title)
 
         def show(done: int, total: int) -> None:
             if not bars.live.is_started:  # not before something is written: what is refused draws no bar
                 drawn.enter_context(bars)
             bars.update(task, completed=done, total=total)
 
-        size = synthesise(folder, shape, dtype, show)
-    print(f"{folder}: {shape} in {dtype}, {size / 1e9:.3g} GB of random weights")
+        yield show
 
 
 def main() -> None:

@@ -49,6 +49,21 @@ class Summary:
     weight_bytes: int
     notes: Notes
 
+    def lines(self) -> list[str]:
+        """What there is to say, for a person."""
+        notes = self.notes
+        lines = [f"{self.path}: {self.form}, {self.weight_bytes / 1e9:.3g} GB of weights"]
+        if notes.levels:
+            lines.append(f"Rounded to int4, as --round allows: {len(notes.levels)} tensors.")
+        for encoding, count in notes.rounded.items():
+            lines.append(f"Rounded to {encoding}: {count:,} values, which it does not hold exactly.")
+        if notes.between:
+            lines.append(f"Levels kept, scale the float16 nearest to it: {notes.between:,} groups of 32.")
+        if notes.kept:
+            shown = ", ".join(notes.kept[:3]) + (", ..." if len(notes.kept) > 3 else "")
+            lines.append(f"Not int4, as in the source: {len(notes.kept)} linear weights ({shown}).")
+        return lines if len(lines) > 1 else [f"{lines[0]}, every value as it was."]
+
 
 def convert(
     source: Path,
