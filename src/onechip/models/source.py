@@ -5,42 +5,70 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from onechip.cache import cache_root
 from onechip.errors import CheckpointError
 
 _ACORN = Path(__file__).parent / "acorn"
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*", re.ASCII)
+_LATER_PART = re.compile(r"-(?!00001-)\d{5}-of-\d{5}\.gguf$")
 _FILES = ["*.safetensors", "*.json", "*.jinja"]
-_SERVED = "Served are Hugging Face folders in safetensors: bf16, or compressed-tensors W4A16."
+_PROJECTOR = "mmproj"  # begins the names of files with the image and sound parts of a GGUF model
 
 
 def resolve_model(model: str) -> Path:
-    """The checkpoint folder of "acorn" (inside the package), of a folder, or of a Hugging Face hub id.
+    """The checkpoint folder of "acorn" (inside the package), of a folder, of a .gguf file, or of a Hugging
+    Face hub id.
 
-    A hub id is downloaded into the hub's own cache, weights, JSON and template only. Raises CheckpointError
-    saying what `model` is not, or why it could not be fetched.
+    For a GGUF file stands a folder in the user's cache, with text files made from it and a link to it (see
+    `gguf.view`). A hub id is downloaded into the hub's own cache, weights, JSON and template only. Raises
+    CheckpointError saying what `model` is not, or why it could not be fetched.
     """
     if model == "acorn":
         return _ACORN
     path = Path(model).expanduser()
     if path.is_dir():
-        if gguf := _only_gguf(path):
-            raise CheckpointError(f"{gguf} is a GGUF file, which comes in a later version. {_SERVED}")
-        return path
+        gguf = _only_gguf(path)
+        return path if gguf is None else _view(gguf)
     if path.suffix == ".gguf":
-        what = "is a GGUF file, which comes in a later version" if path.exists() else "does not exist"
-        raise CheckpointError(f"{model} {what}. {_SERVED}")
+        if not path.exists():
+            raise CheckpointError(f"{model} does not exist.")
+        return _view(path)
     if path.exists():
-        raise CheckpointError(f"{model} is a file: give the folder that holds config.json and the weights.")
+        raise CheckpointError(
+            f"{model} is a file: give a .gguf file, or the folder that holds config.json and the weights."
+        )
     if not _HUB_ID.fullmatch(model):
-        raise CheckpointError(f"{model} is no folder here: give a folder, a hub id (owner/name), or acorn.")
+        raise CheckpointError(
+            f"{model} is no folder here: give a folder, a .gguf file, a hub id (owner/name), or acorn."
+        )
     return _download(model)
 
 
+def _view(gguf: Path) -> Path:
+    """Imported here: reading GGUF needs a library that is slow to import."""
+    from onechip.models.gguf.view import view
+
+    return view(gguf, _views())
+
+
+def _views() -> Path:
+    return cache_root() / "gguf"
+
+
 def _only_gguf(folder: Path) -> Path | None:
-    """The first GGUF file of a folder that has no safetensors."""
-    if any(folder.glob("*.safetensors")):
+    """The GGUF file, or its first part, of a folder that has no safetensors; None if there is none, or if the
+    folder stands for a GGUF file itself.
+
+    Raises CheckpointError if there are several models.
+    """
+    if any(folder.glob("*.safetensors")) or folder.absolute().parent == _views():
         return None
-    return next(iter(sorted(folder.glob("*.gguf"))), None)
+    found = [path for path in sorted(folder.glob("*.gguf")) if not path.name.startswith(_PROJECTOR)]
+    models = [path for path in found if not _LATER_PART.search(path.name)] or found
+    if len(models) > 1:
+        names = ", ".join(path.name for path in models[:8])
+        raise CheckpointError(f"{folder} has {len(models)} GGUF files: give one of them ({names}).")
+    return models[0] if models else None
 
 
 def _download(repo: str) -> Path:

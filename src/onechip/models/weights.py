@@ -1,7 +1,7 @@
 """A checkpoint folder in, Params out: NumPy arrays mapped from the files; and Params to a checkpoint folder.
 
-Read are safetensors in bf16, f16 or f32, and compressed-tensors W4A16. Every tensor is checked by name,
-shape and dtype before the first is used.
+Read are safetensors in bf16, f16 or f32, compressed-tensors W4A16, and GGUF files through the folder that
+`gguf.view` makes for them. Every tensor is checked by name, shape and dtype before it is used.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import jax
 import numpy as np
@@ -19,7 +19,7 @@ from onechip.errors import CheckpointError
 from onechip.kernels.api import GROUP, Int4
 from onechip.models.config import ModelConfig, parse_config, read_json
 from onechip.models.layout import Params, TensorSpec, dead_modules, empty_params, expected_tensors, get, put
-from onechip.models.quant import quantize_int4
+from onechip.models.quant import BFLOAT16, quantize_int4
 from onechip.models.scheme import W4A16, config_entry, read_scheme
 from onechip.models.tensorfile import TensorFile, TensorInfo, dtype_name, write_tensors
 
@@ -49,21 +49,61 @@ _DENSE_DTYPES = ("BF16", "F16", "F32")
 _INDEX = "model.safetensors.index.json"
 
 
-def load_weights(folder: Path, config: ModelConfig, *, progress: Progress | None = None) -> Params:
+class Checkpoint(Protocol):
+    """The tensors of an opened checkpoint, whatever their format. All raise CheckpointError."""
+
+    def packed(self, spec: TensorSpec) -> bool:
+        """Whether the tensor is stored as int4."""
+        ...
+
+    def refuse_surplus(self, specs: list[TensorSpec]) -> None:
+        """Raise on a tensor that none of `specs`, and no part that is passed over, accounts for."""
+        ...
+
+    def leaf(self, spec: TensorSpec) -> Any:
+        """The tensor's array or Int4, checked."""
+        ...
+
+
+def open_checkpoint(folder: Path, config: ModelConfig, dense_dtype: np.dtype[Any] = BFLOAT16) -> Checkpoint:
+    """The checkpoint in `folder`; nothing but headers is read.
+
+    Args:
+        dense_dtype: what GGUF's quantised types other than int4 become.
+    """
+    if not any(folder.glob("*.gguf")) or any(folder.glob("*.safetensors")):
+        return SafetensorsCheckpoint(folder, config)
+    # Imported here: seldom needed, and it needs a library that is slow to import.
+    from onechip.models.gguf.checkpoint import GgufCheckpoint, open_parts
+    from onechip.models.gguf.view import linked_files
+
+    return GgufCheckpoint(open_parts(linked_files(folder)[0]), config, dense_dtype)
+
+
+def load_weights(
+    folder: Path,
+    config: ModelConfig,
+    *,
+    dense_dtype: np.dtype[Any] = BFLOAT16,
+    progress: Progress | None = None,
+) -> Params:
     """The weights in `folder`, as views of its mapped files; nothing is read from the disk before it is used.
+
+    Quantised tensors of a GGUF file are no views: Q4_0 becomes Int4, all else is expanded to `dense_dtype`.
 
     Tensors of the vision and audio parts, K and V of layers that share another's cache, and the head of a
     tied model are passed over. Every other tensor must be expected, and every expected one be there.
 
     Args:
-        folder: config.json and *.safetensors, one file or shards with an index.
+        folder: config.json and *.safetensors, one file or shards with an index; or one for a GGUF file.
         config: of the same folder, from `read_config`.
+        dense_dtype: bfloat16, or float32 where nothing is to be rounded.
         progress: called with (tensor's name, tensors done, tensors in all).
 
     Raises:
         CheckpointError: naming the file or tensor that is missing, surplus, damaged, or not of a served kind.
     """
-    checkpoint = _Checkpoint(folder, config)
+    checkpoint = open_checkpoint(folder, config, dense_dtype)
     specs = expected_tensors(config)
     checkpoint.refuse_surplus(specs)
     params = empty_params(config)
@@ -77,7 +117,7 @@ def load_weights(folder: Path, config: ModelConfig, *, progress: Progress | None
 
 def int4_tensors(folder: Path, config: ModelConfig) -> frozenset[str]:
     """Names (`TensorSpec.name`) of the tensors that the checkpoint stores as int4; only headers are read."""
-    checkpoint = _Checkpoint(folder, config)
+    checkpoint = open_checkpoint(folder, config)
     return frozenset(spec.name for spec in expected_tensors(config) if checkpoint.packed(spec))
 
 
@@ -173,7 +213,7 @@ def _stored_int4(module: str, weight: Int4) -> dict[str, Array]:
     }
 
 
-class _Checkpoint:
+class SafetensorsCheckpoint:
     """The tensors of a folder by name, whichever file they are in, and the scheme that its config states."""
 
     def __init__(self, folder: Path, config: ModelConfig) -> None:
@@ -286,9 +326,7 @@ def open_files(folder: Path) -> list[TensorFile]:
         raise CheckpointError(
             f"{folder} has {len(found)} .safetensors files and no {_INDEX}: fetch the index."
         )
-    raise CheckpointError(
-        f"{folder} has no .safetensors file: that is the only format of weights served so far."
-    )
+    raise CheckpointError(f"{folder} has no weights: a checkpoint folder has a .safetensors or a .gguf file.")
 
 
 def _open_shards(folder: Path) -> list[TensorFile]:

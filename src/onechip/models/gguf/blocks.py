@@ -76,7 +76,7 @@ def int4(blocks: Array) -> tuple[Array, Array]:
 
 
 def dense(blocks: Array, dtype: str, to: np.dtype[Any]) -> Array:
-    """The values of quantised rows [out, bytes]: [out, in], those of gguf.quants.dequantize rounded to `to`."""
+    """The values of quantised rows [out, bytes]: [out, in], as gguf.quants has them, rounded to `to`."""
     kind = GGMLQuantizationType[dtype]
     first = _dequantize(blocks[:1], kind)
     values = aligned_empty((blocks.shape[0], first.shape[1]), to)

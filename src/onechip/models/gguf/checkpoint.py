@@ -14,7 +14,7 @@ from onechip.models.gguf import blocks
 from onechip.models.gguf.file import BlockInfo, GgufFile
 from onechip.models.gguf.names import NAMINGS, ROPE_FREQS, architecture, deinterleave, gguf_tensor
 from onechip.models.layout import TensorSpec, dead_modules
-from onechip.models.weights import host_int4, packable
+from onechip.models.weights import host_int4
 
 _PART = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf")
 _SIBLINGS = ("v.", "a.", "mm.")  # vision and audio, in files that have everything in one
@@ -69,10 +69,9 @@ class GgufCheckpoint:
         self._files = {name: file for file in files for name in file.tensors}
         self._path = files[0].path
 
-    def int4(self, spec: TensorSpec) -> bool:
-        """Whether the tensor becomes an Int4."""
-        file = self._files.get(gguf_tensor(spec, self._config).name)
-        return packable(spec) and file is not None and self._info(spec).dtype == "Q4_0"
+    def packed(self, spec: TensorSpec) -> bool:
+        """Whether the tensor becomes an Int4: linear weights and tables in Q4_0 do."""
+        return bool(spec.module_class) and self._info(spec).dtype == "Q4_0"
 
     def _info(self, spec: TensorSpec) -> BlockInfo:
         name = gguf_tensor(spec, self._config).name
@@ -97,7 +96,7 @@ class GgufCheckpoint:
         raw = self._files[place.name].blocks(place.name)
         if place.heads:
             raw = raw[deinterleave(spec.shape[0], place.heads)]
-        if self.int4(spec):
+        if self.packed(spec):
             return host_int4(*blocks.int4(raw))
         if info.dtype in blocks.PLAIN:
             values = blocks.plain(raw, info.dtype)

@@ -1,7 +1,7 @@
-"""The key-value pairs of a GGUF file in; out come a config.json and a generation_config.json that say the same.
+"""The key-value pairs of a GGUF file in; out come the config.json and generation_config.json that say it.
 
-Keys and their defaults are those of llama.cpp's loaders (src/models/{gemma4,gemma3,llama}.cpp, 2026-11). Which
-layers have no V, how much of a head turns, and Llama 3's scaling stand in no key: they follow from tensors.
+Keys and their defaults are those of llama.cpp's loaders (src/models/{gemma4,gemma3,llama}.cpp, 2026-11).
+Which layers have no V, how much of a head turns, and Llama 3's scaling stand in no key: tensors say it.
 """
 
 from __future__ import annotations
@@ -96,6 +96,12 @@ class Metadata:
         if not isinstance(value, bool):
             raise self._wrong(key, "true or false")
         return value
+
+    def numbers(self, key: str) -> list[float]:
+        value = self.files[0].metadata.get(self._full(key))
+        if not isinstance(value, np.ndarray):
+            raise self._wrong(key, "an array of numbers")
+        return [float(number) for number in value]
 
     def strings(self, key: str) -> list[str]:
         value = self.files[0].metadata.get(self._full(key))
@@ -246,7 +252,7 @@ def _gemma3(metadata: Metadata) -> dict[str, Any]:
         "intermediate_size": metadata.whole("feed_forward_length"),
         "num_key_value_heads": metadata.whole("attention.head_count_kv", heads),
         "head_dim": head_dim,
-        # It stands in no key; only the 27B has another than head_dim, and llama.cpp too knows it by its layers.
+        # It stands in no key: only the 27B has another than head_dim, and llama.cpp too goes by its layers.
         "query_pre_attn_scalar": hidden // heads if count == _GEMMA3_27B_LAYERS else head_dim,
         "hidden_activation": "gelu_pytorch_tanh",
         "sliding_window": metadata.whole("attention.sliding_window", metadata.whole("context_length")),
