@@ -281,7 +281,7 @@ def _llama(metadata: Metadata) -> dict[str, Any]:
     divisors = metadata.rope_freqs()
     if divisors is not None:
         ropes = {"rope_theta": theta} | llama3_scaling(divisors, theta, metadata.path)
-    return {
+    config = {
         "intermediate_size": metadata.whole("feed_forward_length"),
         "num_key_value_heads": metadata.whole("attention.head_count_kv", heads),
         "head_dim": head_dim,
@@ -289,6 +289,9 @@ def _llama(metadata: Metadata) -> dict[str, Any]:
         "mlp_bias": False,
         "rope_parameters": ropes,
     }
+    if metadata.has("attention.sliding_window"):
+        config |= {"model_type": "mistral", "sliding_window": metadata.whole("attention.sliding_window")}
+    return config
 
 
 def _scaling(metadata: Metadata) -> dict[str, Any]:

@@ -102,10 +102,9 @@ class GgufTensor:
 
 def architecture(config: ModelConfig) -> str:
     """`general.architecture` of a GGUF file with this model."""
-    for name in NAMINGS:
-        if config.model_type.startswith(name):
-            return name
-    raise ValueError(f"model_type {config.model_type} has no GGUF architecture here")
+    if config.model_type == "mistral":
+        return "llama"
+    return next(name for name in NAMINGS if config.model_type.startswith(name))
 
 
 def gguf_tensor(spec: TensorSpec, config: ModelConfig) -> GgufTensor:
