@@ -16,7 +16,7 @@ from onechip.convert.forms import Form, find_form, form_of
 from onechip.convert.gguf_metadata import general_metadata, model_metadata, rope_freqs
 from onechip.convert.gguf_writer import GgufInfo, write_gguf
 from onechip.convert.plan import Chosen, choose, gguf_blocks, safetensors_parts
-from onechip.convert.source import Source, open_source
+from onechip.convert.source import Source
 from onechip.convert.target import check_free, check_room, new_folder
 from onechip.errors import UsageError
 from onechip.models.gguf.names import ROPE_FREQS
@@ -52,7 +52,12 @@ class Summary:
     def lines(self) -> list[str]:
         """What there is to say, for a person."""
         notes = self.notes
-        lines = [f"{self.path}: {self.form}, {self.weight_bytes / 1e9:.3g} GB of weights"]
+        size = (
+            f"{self.weight_bytes / 1e9:.3g} GB"
+            if self.weight_bytes >= 1e8
+            else f"{self.weight_bytes / 1e6:.3g} MB"
+        )
+        lines = [f"{self.path}: {self.form}, {size} of weights"]
         if notes.levels:
             lines.append(f"Rounded to int4, as --round allows: {len(notes.levels)} tensors.")
         for encoding, count in notes.rounded.items():
@@ -99,7 +104,7 @@ def convert(
     check_free(target)
     if tables is None and form_of(source) == wanted.name:
         raise UsageError(f"{source} is {wanted.name} already: copy it.")
-    opened, notes = open_source(source), Notes()
+    opened, notes = Source(source), Notes()
     chosen = choose(opened, wanted, notes)
     if wanted.container == "gguf":
         total = _write_gguf(opened, target, wanted, chosen, round, notes, progress)

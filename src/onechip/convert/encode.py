@@ -96,7 +96,9 @@ def _cast(values: Array, encoding: Encoding, name: str, start: int, notes: Notes
             raise CheckpointError(
                 f"{name}, row {row}, has a value too large for {encoding}: choose another form."
             )
-        notes.rounded[encoding] += int(((before != after) & ~np.isnan(before)).sum())
+        changed = int(((before != after) & ~np.isnan(before)).sum())
+        if changed:
+            notes.rounded[encoding] += changed
     return cast
 
 

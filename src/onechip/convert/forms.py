@@ -9,6 +9,7 @@ from typing import Literal
 
 from onechip.errors import UsageError
 from onechip.models.gguf.file import GgufFile
+from onechip.models.gguf.view import linked_files
 from onechip.models.weights import open_files
 
 Container = Literal["safetensors", "gguf"]
@@ -67,13 +68,15 @@ def form_of(path: Path) -> str:
     """What a checkpoint is: a name of FORMS where it is one, else alike, such as "f16" or "gguf-q6_k".
 
     Args:
-        path: a folder of safetensors, or a .gguf file.
+        path: a folder of safetensors, a .gguf file, or a folder with one in it.
 
     Raises:
         CheckpointError: it is neither, or damaged.
     """
     if path.suffix == ".gguf":
         return f"gguf-{_most_common_type(GgufFile(path)).lower()}"
+    if not any(path.glob("*.safetensors")) and (inside := linked_files(path)):
+        return form_of(inside[0])
     tensors = {name: info for file in open_files(path) for name, info in file.tensors.items()}
     packed = [name for name in tensors if name.endswith(".weight_packed")]
     if any("embed_tokens" in name for name in packed):

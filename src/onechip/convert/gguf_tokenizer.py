@@ -17,6 +17,7 @@ from onechip.convert.gguf_writer import Metadata, Value
 from onechip.errors import CheckpointError
 from onechip.models.architecture import ModelConfig
 from onechip.models.chat_template import ChatTemplate
+from onechip.models.gguf.pretokenizers import IGNORE_MERGES, PRE_TOKENIZERS
 from onechip.models.tokenizer import Tokenizer
 from onechip.models.tokenizer_config import TokenizerConfig
 
@@ -46,11 +47,6 @@ _SPECIAL_KEYS = {
     "pad_token": "padding_token_id",
     "mask_token": "mask_token_id",
 }
-
-_LLAMA3_SPLIT = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
 
 
 def tokenizer_metadata(folder: Path, config: ModelConfig) -> Metadata:
@@ -89,8 +85,8 @@ def tokenizer_metadata(folder: Path, config: ModelConfig) -> Metadata:
 
 def _refused(path: Path, what: str) -> CheckpointError:
     return CheckpointError(
-        f"{path} has {what}: GGUF can hold byte-fallback BPE (Gemma, Llama 2) and byte-level BPE with the "
-        "splits of GPT-2, SmolLM and Llama 3."
+        f"{path} has {what}: GGUF can hold byte-fallback BPE (Gemma, Llama 2) and byte-level BPE that cuts "
+        f"text as one of these: {', '.join(PRE_TOKENIZERS)}."
     )
 
 
@@ -118,19 +114,22 @@ def _steps(raw: dict[str, Any], *parts: str) -> list[dict[str, Any]]:
 
 def _split_name(raw: dict[str, Any], path: Path) -> str:
     """llama.cpp's name for the way in which a byte-level tokenizer cuts text before it merges."""
-    steps = _steps(raw, "pre_tokenizer")
-    kinds = [step.get("type") for step in steps]
-    if kinds == ["ByteLevel"] and steps[0].get("use_regex", True):
-        return "gpt-2"
-    if (
-        kinds == ["Digits", "ByteLevel"]
-        and steps[0].get("individual_digits")
-        and steps[1].get("use_regex", True)
-    ):
-        return "smollm"
-    if kinds == ["Split", "ByteLevel"] and (steps[0].get("pattern") or {}).get("Regex") == _LLAMA3_SPLIT:
-        return "llama-bpe"
-    raise _refused(path, f"the pre_tokenizer {' + '.join(map(str, kinds))}")
+    whole = bool(raw["model"].get("ignore_merges"))
+    wanted = _told_apart(_steps(raw, "pre_tokenizer"))
+    for name, cut in PRE_TOKENIZERS.items():
+        same_cut = _told_apart(_steps({"pre_tokenizer": cut}, "pre_tokenizer")) == wanted
+        if same_cut and (name in IGNORE_MERGES) == whole:
+            return name
+    kinds = [step.get("type") for step in _steps(raw, "pre_tokenizer")]
+    merges = ", with ignore_merges" if whole else ""
+    raise _refused(path, f"the pre_tokenizer {' + '.join(map(str, kinds))}{merges}")
+
+
+def _told_apart(steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The steps without what does not change where text is cut."""
+    unheard = ("trim_offsets", "add_prefix_space") if len(steps) > 1 else ("trim_offsets",)
+    kept = [{key: value for key, value in step.items() if key not in unheard} for step in steps]
+    return [{"use_regex": True} | step if step.get("type") == "ByteLevel" else step for step in kept]
 
 
 def _vocabulary(raw: dict[str, Any], size: int, path: Path) -> tuple[list[str], list[int]]:

@@ -3,108 +3,89 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from onechip.convert.encode import Index, Tensor
+from onechip.convert.encode import Index
 from onechip.convert.gguf_tokenizer import tokenizer_metadata
 from onechip.convert.gguf_writer import Metadata
+from onechip.errors import CheckpointError
 from onechip.kernels.api import Int4
-from onechip.models.config import ModelConfig, parse_config, read_json
-from onechip.models.layout import TensorSpec, get
-from onechip.models.quant import BFLOAT16
+from onechip.models.config import parse_config, read_json
+from onechip.models.layout import TensorSpec, expected_tensors
+from onechip.models.source import resolve_model
 from onechip.models.tensorfile import TensorFile
-from onechip.models.weights import SIBLINGS, load_weights, open_files
+from onechip.models.weights import SIBLINGS, Checkpoint, open_checkpoint, open_files
 
 _COMPANIONS = ("*.json", "*.jinja", "*.model", "*.txt", "additional_chat_templates/*.jinja")
 _NOT_COMPANIONS = ("config.json", "model.safetensors.index.json")
 
 
-class Source(Protocol):
-    """A checkpoint.
+class SourceTensor:
+    """A tensor of the source; an `encode.Tensor`."""
+
+    def __init__(self, checkpoint: Checkpoint, spec: TensorSpec) -> None:
+        self._checkpoint = checkpoint
+        self._spec = spec
+        self.name = spec.name
+        self.shape = spec.shape
+        first = checkpoint.leaf(spec, slice(0, 1))
+        self.int4 = isinstance(first, Int4)
+        self.dtype: np.dtype[Any] = first.scale.dtype if isinstance(first, Int4) else first.dtype
+
+    def rows(self, index: Index) -> Any:
+        """These rows: an Int4 or an array of `dtype`."""
+        return self._checkpoint.leaf(self._spec, index)
+
+
+class Source:
+    """A checkpoint folder, or the one that stands for a GGUF file.
 
     Attributes:
         name: of the model, for a person.
-        config_json: the raw config.json, or what stands for it.
+        config_json: the raw config.json.
         config: the same, read.
-        siblings: tensors of the vision and audio parts: name -> the file that has it.
+
+    Raises:
+        CheckpointError: a file is missing, damaged, or of a kind that is not served.
     """
 
-    name: str
-    config_json: dict[str, Any]
-    config: ModelConfig
-    siblings: dict[str, TensorFile]
-
-    def tensor(self, spec: TensorSpec) -> Tensor:
-        """A tensor of the text model. Raises CheckpointError if it is missing or damaged."""
-
-    def companions(self) -> dict[str, bytes]:
-        """The files that a checkpoint folder has beside config.json and the weights: name -> content."""
-
-    def tokenizer_keys(self) -> Metadata:
-        """The `tokenizer.*` keys of a GGUF file. Raises CheckpointError if GGUF has none for this one."""
-
-
-def open_source(path: Path) -> Source:
-    """The checkpoint in a folder of safetensors or in a .gguf file. Raises CheckpointError if it is none."""
-    if path.suffix == ".gguf":
-        from onechip.convert.gguf_source import GgufSource
-
-        return GgufSource(path)
-    return FolderSource(path)
-
-
-@dataclass(frozen=True)
-class _Leaf:
-    """A tensor of which everything is mapped or in memory."""
-
-    name: str
-    shape: tuple[int, ...]
-    leaf: Any
-
-    @property
-    def int4(self) -> bool:
-        return isinstance(self.leaf, Int4)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return BFLOAT16 if self.int4 else self.leaf.dtype
-
-    def rows(self, index: Index) -> Any:
-        if isinstance(self.leaf, Int4):
-            return Int4(self.leaf.packed[index], self.leaf.scale[index])
-        return self.leaf.reshape(self.shape)[index]
-
-
-class FolderSource:
-    """config.json, safetensors, and what else is in the folder; a `Source`."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self.name = folder.resolve().name
-        self.config_json = read_json(folder / "config.json")
+    def __init__(self, path: Path) -> None:
+        self._folder = resolve_model(str(path))
+        self.name = path.stem if path.suffix == ".gguf" else path.resolve().name
+        self.config_json = read_json(self._folder / "config.json")
         self.config = parse_config(self.config_json)
-        self._params = load_weights(folder, self.config)
+        # Quantised types other than int4 are read in float32, so that nothing is rounded twice.
+        self._checkpoint = open_checkpoint(self._folder, self.config, np.dtype(np.float32))
+        self._checkpoint.refuse_surplus(expected_tensors(self.config))
 
-    def tensor(self, spec: TensorSpec) -> Tensor:
-        return _Leaf(spec.name, spec.shape, get(self._params, spec.path))
+    def tensor(self, spec: TensorSpec) -> SourceTensor:
+        """A tensor of the text model. Raises CheckpointError if it is missing or damaged."""
+        return SourceTensor(self._checkpoint, spec)
 
     @cached_property
     def siblings(self) -> dict[str, TensorFile]:
+        """Tensors of the vision and audio parts: name -> the file that has it."""
+        if any(self._folder.glob("*.gguf")):
+            return {}  # GGUF has them in a file of their own
         files = open_files(self._folder)
         return {name: file for file in files for name in file.tensors if name.startswith(SIBLINGS)}
 
     def companions(self) -> dict[str, bytes]:
-        return {str(path.relative_to(self._folder)): path.read_bytes() for path in self._companion_paths()}
+        """The files that the folder has beside config.json and the weights: name -> content."""
+        try:
+            return {str(path.relative_to(self._folder)): path.read_bytes() for path in self._companions()}
+        except OSError as error:
+            raise CheckpointError(f"{error.filename} cannot be read: {error.strerror}.") from None
 
     def tokenizer_keys(self) -> Metadata:
+        """The `tokenizer.*` keys of a GGUF file. Raises CheckpointError if GGUF has none for this one."""
         return tokenizer_metadata(self._folder, self.config)
 
-    def _companion_paths(self) -> Iterator[Path]:
+    def _companions(self) -> Iterator[Path]:
         for pattern in _COMPANIONS:
             for path in sorted(self._folder.glob(pattern)):
                 if path.name not in _NOT_COMPANIONS and path.is_file():

@@ -26,6 +26,8 @@ from onechip.models.tensorfile import TensorFile, TensorInfo, dtype_name, write_
 __all__ = ["Params", "load_weights", "quantize_params", "save_checkpoint"]
 
 Array = NDArray[Any]
+Rows = slice | Array
+"""Rows of a matrix, as NumPy indexes them."""
 Progress = Callable[[str, int, int], None]
 
 _NESTED_PREFIX = "model.language_model."
@@ -60,8 +62,8 @@ class Checkpoint(Protocol):
         """Raise on a tensor that none of `specs`, and no part that is passed over, accounts for."""
         ...
 
-    def leaf(self, spec: TensorSpec) -> Any:
-        """The tensor's array or Int4, checked."""
+    def leaf(self, spec: TensorSpec, rows: Rows | None = None) -> Any:
+        """The tensor's array or Int4, checked; of a matrix also some of its rows alone."""
         ...
 
 
@@ -236,10 +238,11 @@ class SafetensorsCheckpoint:
     def _name(self, name: str) -> str:
         return full_name(self._prefix, name)
 
-    def leaf(self, spec: TensorSpec) -> Any:
-        """The tensor's array or Int4, checked."""
+    def leaf(self, spec: TensorSpec, rows: Rows | None = None) -> Any:
+        """The tensor's array or Int4, checked; of a matrix also some of its rows alone."""
+        index = slice(None) if rows is None else rows
         if not self.packed(spec):
-            return self._array(self._name(spec.name), spec.shape, _DENSE_DTYPES)
+            return self._array(self._name(spec.name), spec.shape, _DENSE_DTYPES)[index]
         module = self._name(spec.module)
         if spec.shape[1] % GROUP:
             raise CheckpointError(f"{module} has {spec.shape[1]} inputs: int4 needs groups of {GROUP}.")
@@ -251,7 +254,7 @@ class SafetensorsCheckpoint:
             raise CheckpointError(
                 f"{module}.weight_shape says {stated.tolist()}: config.json makes it {list(spec.shape)}."
             )
-        return host_int4(words, scales)
+        return host_int4(words[index], scales[index])
 
     def _array(self, name: str, shape: tuple[int, ...], dtypes: tuple[str, ...]) -> Array:
         file = self._files.get(name)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from onechip.errors import CheckpointError
 from onechip.models.config import ModelConfig
@@ -90,12 +91,12 @@ class GgufCheckpoint:
             )
         return info
 
-    def leaf(self, spec: TensorSpec) -> Any:
-        """The tensor's array or Int4."""
+    def leaf(self, spec: TensorSpec, rows: slice | NDArray[Any] | None = None) -> Any:
+        """The tensor's array or Int4; of a matrix also some of its rows alone."""
         info, place = self._info(spec), gguf_tensor(spec, self._config)
         raw = self._files[place.name].blocks(place.name)
-        if place.heads:
-            raw = raw[deinterleave(spec.shape[0], place.heads)]
+        index = slice(None) if rows is None else rows
+        raw = raw[deinterleave(spec.shape[0], place.heads)[index] if place.heads else index]
         if self.packed(spec):
             return host_int4(*blocks.int4(raw))
         if info.dtype in blocks.PLAIN:
@@ -104,7 +105,7 @@ class GgufCheckpoint:
             values = blocks.dense(raw, info.dtype, self._dense_dtype)
         if place.shift:
             values = values.astype(np.float32) - np.float32(place.shift)
-        return values.reshape(spec.shape)
+        return values.reshape(-1, *spec.shape[1:])
 
     def refuse_surplus(self, specs: list[TensorSpec]) -> None:
         """Raise on a tensor that the model, as the metadata describes it, does not have."""
