@@ -92,10 +92,16 @@ def shared_scale(scale: Array) -> Array:
     return coarse.astype(np.float16).astype(BFLOAT16)
 
 
-def dequantize_int4(packed: Array, scale: Array) -> Array:
-    """float32 weight [out, in] = level * scale; exact, since 4 + 8 (or 11) bits fit in float32's 24."""
-    groups = unpack(packed).reshape(*scale.shape, GROUP).astype(np.float32)
-    return (groups * scale.astype(np.float32)[:, :, None]).reshape(scale.shape[0], -1)
+def dequantize_int4(packed: Array, scale: Array, dtype: Any = np.float32) -> Array:
+    """The weight [out, in] = level * scale: in float32 exact, since 4 + 8 (or 11) bits fit in its 24; in
+    another dtype rounded once, some rows at a time.
+    """
+    rows, columns = scale.shape[0], scale.shape[1] * GROUP
+    weight = np.empty((rows, columns), dtype)
+    for block in row_blocks(rows, columns):
+        groups = unpack(packed[block]).reshape(-1, scale.shape[1], GROUP).astype(np.float32)
+        weight[block] = (groups * scale[block].astype(np.float32)[:, :, None]).reshape(-1, columns)
+    return weight
 
 
 def to_q4_0(packed: Array, scale: Array) -> Array:
