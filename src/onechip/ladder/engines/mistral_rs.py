@@ -71,7 +71,7 @@ def _header(path: Path) -> tuple[dict[str, Any], int]:
         with path.open("rb") as file:
             (length,) = struct.unpack("<Q", file.read(8))
             header = json.loads(file.read(length))
-    except (OSError, ValueError, struct.error) as error:
+    except (OSError, OverflowError, MemoryError, ValueError, struct.error) as error:
         raise EngineError(f"{path} is no file of tensors: {error}.") from None
     return dict(header), 8 + length
 

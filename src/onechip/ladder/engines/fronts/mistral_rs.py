@@ -190,11 +190,10 @@ class Handler(BaseHTTPRequestHandler):
         try:
             for chunk in chunks:
                 usage = usage_of(chunk) or usage
-                choice = {
-                    "index": 0,
-                    "delta": delta_of(chunk),
-                    "finish_reason": chunk.choices[0].finish_reason,
-                }
+                finish = chunk.choices[0].finish_reason
+                # A chunk is a token; one that shows nothing yet (half a character) is still an event.
+                delta = delta_of(chunk) or ({} if finish else {"content": ""})
+                choice = {"index": 0, "delta": delta, "finish_reason": finish}
                 self._event(head | {"choices": [choice]})
             if usage is not None and (body.get("stream_options") or {}).get("include_usage"):
                 self._event(head | {"choices": [], "usage": usage})
