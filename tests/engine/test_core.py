@@ -153,6 +153,7 @@ def test_more_requests_than_slots_wait_their_turn(
     [
         (Request("empty", ()), "0 tokens"),
         (Request("long", (5,) * 1024), "1024 tokens"),
+        (Request("unknown", (5, 10**6)), "token 1000000, but the model knows 0 to"),
         (
             Request("stops", (5,), SamplingParams(stop_token_ids=tuple(range(200, 200 + MAX_STOP_IDS + 1)))),
             "stop ids",

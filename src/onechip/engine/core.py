@@ -193,6 +193,12 @@ class Engine:
                 param="prompt",
                 code="context_length_exceeded",
             )
+        largest, known = max(request.prompt), self._loaded.config.vocab
+        if largest >= known:  # Gemma 3's tokenizer has tokens that its text models lack
+            raise RequestError(
+                f"the prompt has token {largest}, but the model knows 0 to {known - 1} only.",
+                param="prompt",
+            )
         params = request.sampling
         own = () if params.ignore_eos else sorted(self._loaded.tokenizer.stop_ids)
         stops = tuple(dict.fromkeys((*params.stop_token_ids, *own)))
