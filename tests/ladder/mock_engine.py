@@ -299,6 +299,8 @@ class MockEngine:
             sys.exit("the engine found no engine oil")
         server = await asyncio.start_server(self.handle, "127.0.0.1", port)
         self.port = server.sockets[0].getsockname()[1]
+        if ready is None:
+            print(f"mock engine at {self.port}", flush=True)
         if ready is not None:
             ready.set()
         if self.behaviour.start == "crash loading":

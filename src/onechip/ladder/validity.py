@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from statistics import median_low
 
-from onechip.ladder.records import RequestRecord
+from msgspec.structs import replace
+
+from onechip.ladder.records import Cell, CellRecord, RequestRecord
 
 MOST_LAG_MS = 5.0
 MOST_CPU_SHARE = 0.8
@@ -19,17 +21,24 @@ MOST_COUNTED = 1.1
 CHANCE_TOKENS = 4
 """Two random prompts may begin with a few equal words; a real prefix hit is one block, 16 tokens or more."""
 
+SHORT = "had another output length"
+UNHELD = " It has no field that holds an answer to a length, so it stops when the model does."
+
 
 def reasons(
-    records: Sequence[RequestRecord], client: dict[str, float], shared_tokens: int | None
+    records: Sequence[RequestRecord],
+    client: dict[str, float],
+    shared_tokens: int | None,
+    held: bool = True,
 ) -> list[str]:
     """Why a timed cell is invalid; empty if it is valid.
 
     Args:
         shared_tokens: where prompts are meant to be unique, how many tokens all of them share (BOS, chat
             template); None where they are not meant to be.
+        held: whether the engine can be told not to stop before the length that was asked for.
     """
-    found = [*failures(records), *_lengths(records), *_counts(records), *_bottleneck(records, client)]
+    found = [*failures(records), *_lengths(records, held), *_counts(records), *_bottleneck(records, client)]
     if shared_tokens is not None:
         found += _prefix_hits(records, shared_tokens + CHANCE_TOKENS)
     return found
@@ -41,7 +50,16 @@ def failures(records: Sequence[RequestRecord]) -> list[str]:
     return _said(failed, len(records), "failed", (record.error or "" for record in failed))
 
 
-def _lengths(records: Sequence[RequestRecord]) -> list[str]:
+def hopeless(cell: Cell, records: Iterable[CellRecord]) -> bool:
+    """Whether another repeat of a cell, whose engine cannot be held to a length, broke its length before."""
+    same = replace(cell, repeat=0)
+    return any(
+        replace(record.cell, repeat=0) == same and any(SHORT in reason for reason in record.invalid)
+        for record in records
+    )
+
+
+def _lengths(records: Sequence[RequestRecord], held: bool) -> list[str]:
     found: list[str] = []
     done = [record for record in records if record.error is None]
     for what in ("prompt", "output"):
@@ -49,7 +67,8 @@ def _lengths(records: Sequence[RequestRecord]) -> list[str]:
             (getattr(record, f"asked_{what}_tokens"), getattr(record, f"{what}_tokens")) for record in done
         ]
         wrong = [(asked, got) for asked, got in pairs if asked is not None and asked != got]
-        details = (f"asked for {asked} {what} tokens, got {_number(got)}." for asked, got in wrong)
+        more = UNHELD if what == "output" and not held else ""
+        details = (f"asked for {asked} {what} tokens, got {_number(got)}.{more}" for asked, got in wrong)
         found += _said(wrong, len(records), f"had another {what} length", details)
     return found
 

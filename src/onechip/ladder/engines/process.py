@@ -28,6 +28,8 @@ STOP_S = 20.0
 LOG_LINES = 12
 """Of an engine's log, in a report."""
 LOG_BYTES = 8000
+NOBODY = 0
+"""Of no process: an engine that is not running owns no port."""
 GATE = 'read go && exec "$@"'
 """A shell that becomes the engine once it is told to; if the ladder dies before that, it never does."""
 LEASH = "cat >/dev/null; kill -KILL -$0"
@@ -55,7 +57,7 @@ class EngineProcess:
             LadderError: the disk is full.
         """
         if is_open(self.target.port):
-            other = stranger(self.target.port, os.getpid()) or "another program"
+            other = stranger(self.target.port, NOBODY) or "another program"
             raise PortTakenError(f"port {self.target.port} was taken by {other}.")
         self._before = memory.taken()
         with writing(self.log, self.log.parent.parent), self.log.open("ab", buffering=0) as log:

@@ -73,7 +73,8 @@ def run(task: Task, session: Session) -> CellRecord:
         for record in records:
             task.finish(record)
     if task.timed:
-        invalid = validity.reasons(records, load.client, task.shared_tokens)
+        held = session.features.fixed is not None
+        invalid = validity.reasons(records, load.client, task.shared_tokens, held)
     else:
         invalid = validity.failures(records)
     return CellRecord(task.cell, started_at, requests=records, invalid=invalid, client=load.client)

@@ -11,9 +11,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from onechip.ladder.answers import Pair
+from onechip.ladder.manifest import ArmManifest
 from onechip.ladder.medals import Row, evidence_of_answers
 from onechip.ladder.records import TIMING_VERSION
 from onechip.ladder.report import wording
+from onechip.ladder.report.differences import lacks
 from onechip.ladder.stats import ALPHA, FEW_FLIPS, MIN_REPEATS
 from onechip.ladder.summary import Summary
 
@@ -41,7 +43,9 @@ def notices(summary: Summary) -> list[str]:
     """What a reader must know before the numbers: the stand-in, what was cut, what the design cannot see."""
     manifest = summary.manifest
     told = [*_stand_in(summary), *manifest.notes, *_unfinished(summary), *summary.uneven]
+    told += [_failed(arm) for arm in manifest.arms if arm.failures]
     told += [f"{arm.name}: {note}" for arm in manifest.arms for note in arm.notes]
+    told += lacks(summary)
     told += [
         f"{arm} did not say how many tokens each event carries: its token times are an estimate, spread by"
         " the length of the text."
@@ -63,6 +67,13 @@ def notices(summary: Summary) -> list[str]:
             f" {TIMING_VERSION}."
         )
     return told
+
+
+def _failed(arm: ArmManifest) -> str:
+    """The first failure of an arm; the others stand with it under "What went wrong"."""
+    first, *others = arm.failures
+    more = f" ({len(others)} more below.)" if others else ""
+    return f"{arm.name}, {first.during}: {first.what}{more}"
 
 
 def _stand_in(summary: Summary) -> Iterator[str]:

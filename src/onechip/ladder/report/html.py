@@ -10,9 +10,10 @@ from importlib.resources import files
 from jinja2 import Environment, StrictUndefined
 
 from onechip.ladder.report import tables
+from onechip.ladder.report.differences import differences
 from onechip.ladder.report.findings import findings, notices
 from onechip.ladder.report.plots import Plot, plots
-from onechip.ladder.report.tables import Table
+from onechip.ladder.report.table import Table
 from onechip.ladder.summary import Summary
 
 HERE = files("onechip.ladder.report")
@@ -33,6 +34,8 @@ def page(summary: Summary) -> str:
         rows=tables.medal_rows(summary),
         sections=_sections(summary),
         invalid=tables.invalid(summary),
+        failed=[arm for arm in summary.manifest.arms if arm.failures],
+        differences=differences(summary),
         arms=tables.arms(summary),
         facts=tables.facts(summary),
     )

@@ -5,34 +5,48 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from onechip.ladder.report import tables
+from onechip.ladder.report.differences import differences
 from onechip.ladder.report.findings import findings, notices
-from onechip.ladder.report.tables import MEDAL, MedalCell, Table
+from onechip.ladder.report.table import Table
+from onechip.ladder.report.tables import MEDAL, MedalCell
 from onechip.ladder.summary import Summary
 
 
 def markdown(summary: Summary) -> str:
     """The whole report as GitHub-flavoured Markdown."""
-    parts = [f"# Ladder: {_safe(summary.manifest.plan.model)}", *_notices(summary)]
-    parts += ["## What it says", *(f"* {_safe(finding.text)}" for finding in findings(summary))]
+    parts = [f"# Ladder: {safe(summary.manifest.plan.model)}", *_notices(summary)]
+    parts += ["## What it says", *(f"* {safe(finding.text)}" for finding in findings(summary))]
     parts += ["", "## Who wins what", _medals(summary)]
+    parts += _failures(summary)
     sections = {
         "Start": [tables.speed(summary, "start", "Stretches and memory")],
         "One request": [tables.speed(summary, "one", "One request, and four at once")],
         "Sweep": [*tables.sweep(summary), tables.latency(summary)],
         "Accuracy": [tables.scores(summary), tables.pairs(summary), tables.flips(summary)],
         "Validity": [tables.invalid(summary)],
+        "Differences": [differences(summary)],
         "What ran": [tables.arms(summary), tables.facts(summary)],
     }
     for title, shown in sections.items():
         filled = [table for table in shown if table.rows]
         if filled:
             parts += ["", f"## {title}"]
-            parts += [f"### {table.title}\n\n{_table(table)}\n" for table in filled]
+            parts += [f"### {table.title}\n\n{table_text(table)}\n" for table in filled]
     return "\n".join(parts) + "\n"
 
 
+def _failures(summary: Summary) -> list[str]:
+    """What went wrong, with the last lines of each log."""
+    parts = []
+    for arm in summary.manifest.arms:
+        for failure in arm.failures:
+            parts.append(f"**{safe(arm.name)}**, {safe(failure.during)}: {safe(failure.what)}\n")
+            parts += [*(f"    {line}" for line in failure.log), ""]
+    return ["", "## What went wrong", "", *parts] if parts else []
+
+
 def _notices(summary: Summary) -> list[str]:
-    return ["", *(f"> {_safe(notice)}\n>" for notice in notices(summary)), ""]
+    return ["", *(f"> {safe(notice)}\n>" for notice in notices(summary)), ""]
 
 
 def _medals(summary: Summary) -> str:
@@ -41,7 +55,7 @@ def _medals(summary: Summary) -> str:
         (row.label, *(_medal_cell(cell) for cell in row.cells), row.verdict)
         for row in tables.medal_rows(summary)
     ]
-    return _table(Table("", head, tuple(rows), (0, len(head) - 1)))
+    return table_text(Table("", head, tuple(rows), (0, len(head) - 1)))
 
 
 def _medal_cell(cell: MedalCell) -> str:
@@ -49,12 +63,13 @@ def _medal_cell(cell: MedalCell) -> str:
     return f"{shown} ({cell.remark})" if cell.remark else shown
 
 
-def _table(table: Table) -> str:
+def table_text(table: Table) -> str:
+    """A table in GitHub's Markdown."""
     rule = ["---" if i in table.wide else "---:" for i in range(len(table.head))]
     lines: list[Sequence[str]] = [table.head, rule, *table.rows]
-    return "\n".join("| " + " | ".join(_safe(cell) for cell in line) + " |" for line in lines)
+    return "\n".join("| " + " | ".join(safe(cell) for cell in line) + " |" for line in lines)
 
 
-def _safe(text: str) -> str:
+def safe(text: str) -> str:
     """Text that cannot end a table cell or start markup."""
     return " ".join(text.replace("|", "\\|").replace("<", "&lt;").split())

@@ -14,20 +14,12 @@ from onechip.ladder.figures import KINDS, Measure
 from onechip.ladder.medals import Row
 from onechip.ladder.report import wording
 from onechip.ladder.report.findings import findings, notices
+from onechip.ladder.report.table import Table
 from onechip.ladder.report.wording import NONE
 from onechip.ladder.rows import lengths
 from onechip.ladder.summary import Summary
 
 MEDAL = "🥇"
-
-
-class Table(NamedTuple):
-    """A table of strings; `wide` names the columns that hold text rather than numbers."""
-
-    title: str
-    head: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    wide: tuple[int, ...] = (0,)
 
 
 class MedalCell(NamedTuple):

@@ -1,0 +1,148 @@
+"""A roll-up as a reader sees it: lines in; tables for a terminal, one Markdown text and one HTML page out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+
+import msgspec
+from jinja2 import Environment, StrictUndefined
+from rich import box
+from rich.console import Group as Lines
+from rich.console import RenderableType
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from onechip.ladder.disk import writing
+from onechip.ladder.report.markdown import safe, table_text
+from onechip.ladder.report.table import Table
+from onechip.ladder.report.wording import NONE, number
+from onechip.ladder.rollup import MANY, MANY_SHAPE, PUBLISHED, Group, Line, Rollup, Value
+from onechip.ladder.rows import lengths
+
+NAME = "rollup"
+HEAD = (
+    *("chip", "engine", "weights", "one request, tok/s", f"{MANY} requests, {lengths(MANY_SHAPE)}, tok/s"),
+    *("best drafter", "start, s", "quality", "what it needed", "source"),
+)
+BRIEF = (
+    *("chip", "engine", "weights", "1 request", f"{MANY} requests", "drafter", "start, s"),
+    *("quality", "what it needed", "source"),
+)
+"""The same for a terminal; speeds are tok/s."""
+WIDE = (0, 1, 2, 7, 8, 9)
+NEEDS, SOURCE = 8, 9
+HERE = files("onechip.ladder.report")
+
+
+def tables(rollup: Rollup) -> list[Table]:
+    """One table a model; its title is the model's name."""
+    return [Table(group.model, HEAD, tuple(_rows(group)), WIDE) for group in rollup.groups]
+
+
+def _rows(group: Group) -> list[tuple[str, ...]]:
+    rows, before = [], ""
+    for line in group.lines:
+        chip, before = "" if line.chip == before else line.chip, line.chip
+        figures = (
+            *(_value(found, line) for found in (line.one, line.many)),
+            _ratio(line.drafter),
+            _value(line.start_s, line),
+        )
+        rest = (_quality(line), line.needs or NONE, line.source)
+        rows.append((chip, _engine(line), line.precision or NONE, *figures, *rest))
+    return rows
+
+
+def _engine(line: Line) -> str:
+    return f"{line.engine} {line.version}".strip()
+
+
+def _value(found: Value, line: Line) -> str:
+    """A figure of ours as in its report; a published one with the digits that it was published with."""
+    if found.value is None:
+        return found.remark or NONE
+    typed = f"{found.value:,.1f}".removesuffix(".0")
+    shown = typed if line.source == PUBLISHED else number(found.value)
+    return f"{shown} ({found.remark})" if found.remark else shown
+
+
+def _ratio(found: Value) -> str:
+    return found.remark or NONE if found.value is None else f"{found.value:.2f}×"
+
+
+def _quality(line: Line) -> str:
+    scores = (f"{s.set} {100 * s.score:.1f} %" + (f" of {s.n}" if s.n else "") for s in line.quality)
+    return "; ".join(scores) or NONE
+
+
+def terminal(rollup: Rollup) -> RenderableType:
+    """Figures as tables, and all sentences below them: a terminal is too narrow for both side by side."""
+    parts: list[RenderableType] = []
+    for group, table in zip(rollup.groups, tables(rollup), strict=True):
+        needs = [f"{line.chip}, {_engine(line)}: {line.needs}" for line in group.lines if line.needs]
+        parts += [_rich(group, table), *(Text(f"• {text}") for text in needs)]
+        parts += [*(Text(f"! {remark}", style="yellow") for remark in group.remarks), Text("")]
+    return Lines(*parts, *(Text(f"! {remark}", style="yellow") for remark in rollup.remarks))
+
+
+def _rich(group: Group, table: Table) -> RichTable:
+    """Without what it needed, and without columns in which no line has anything."""
+    shown = RichTable(
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+        title=table.title,
+        title_justify="left",
+        title_style="bold",
+    )
+    wordy = {NEEDS} if len({line.source for line in group.lines}) > 1 else {NEEDS, SOURCE}
+    filled = [at for at in range(len(HEAD)) if any(row[at] not in (NONE, "") for row in table.rows)]
+    kept = [at for at in filled if at not in wordy]
+    for at in kept:
+        shown.add_column(BRIEF[at], justify="left" if at in WIDE else "right", no_wrap=at < 2)
+    for row in table.rows:
+        shown.add_row(*(Text(row[at]) for at in kept))
+    return shown
+
+
+def markdown(rollup: Rollup) -> str:
+    """The whole roll-up as GitHub-flavoured Markdown."""
+    parts = ["# Ladders side by side", "", *_quoted(rollup.remarks)]
+    for group, table in zip(rollup.groups, tables(rollup), strict=True):
+        parts += [f"## {safe(group.model)}", "", table_text(table), "", *_quoted(group.remarks)]
+    return "\n".join(parts) + "\n"
+
+
+def _quoted(remarks: Sequence[str]) -> list[str]:
+    return [*(f"> {safe(remark)}\n>" for remark in remarks), ""]
+
+
+def page(rollup: Rollup) -> str:
+    """The whole roll-up as one HTML document that needs no network."""
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    template = environment.from_string(HERE.joinpath("rollup.html").read_text("utf-8"))
+    groups = list(zip(rollup.groups, tables(rollup), strict=True))
+    style = HERE.joinpath("report.css").read_text("utf-8")
+    return template.render(style=style, groups=groups, remarks=rollup.remarks)
+
+
+def write(rollup: Rollup, folder: Path) -> Path:
+    """Writes rollup.json, rollup.md and rollup.html into a folder; returns the page's path.
+
+    Raises:
+        LadderError: the disk is full.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    encoded = msgspec.json.format(msgspec.json.encode(rollup), indent=1).decode() + "\n"
+    for suffix, text in (("json", encoded), ("md", markdown(rollup)), ("html", page(rollup))):
+        path = folder / f"{NAME}.{suffix}"
+        fresh = path.with_name(path.name + ".new")
+        with writing(path, folder):
+            fresh.write_text(text, encoding="utf-8")
+        os.replace(fresh, path)
+    return folder / f"{NAME}.html"

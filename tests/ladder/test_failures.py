@@ -1,0 +1,260 @@
+"""Engines that fail in every way, as real processes: every ladder ends with a report and loses one arm."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from onechip.errors import LadderError
+from onechip.ladder import folder as folders
+from onechip.ladder import manifest as manifests
+from onechip.ladder import run as running_ladder
+from onechip.ladder.engines import ENGINES, memory, port
+from onechip.ladder.engines.engine import Launch
+from onechip.ladder.engines.process import EngineProcess
+from onechip.ladder.journal import Journal, read_records
+from onechip.ladder.manifest import ArmManifest
+from onechip.ladder.plan import Limits, Plan
+from onechip.ladder.records import Arm, CellRecord
+from onechip.ladder.report import write_report
+from onechip.ladder.run import Ladder
+from onechip.ladder.screen import Screen
+from tests.ladder import mock_engine, mock_ladder
+from tests.ladder.mock_engine import Behaviour
+
+ROOT = Path(__file__).parents[2]
+
+
+class Made:
+    """A ladder of two arms, the first of which fails, run to its end and reported."""
+
+    def __init__(self, out: Path, failing: str, limits: Limits) -> None:
+        self.out = out
+        (out.parent / "config.json").write_text("{}")
+        model = str(out.parent)
+        bad = (
+            Arm("bad", "openai", model, url=failing)
+            if failing.startswith("http")
+            else Arm("bad", "mock", model, (failing,))
+        )
+        arms = (bad, Arm("good", "mock", model, ("{}",)))
+        plan = Plan(model, arms, jobs=("start", "one"), one_repeats=2, one_tokens=4, limits=limits)
+        manifest = folders.create(out, plan)
+        self.said = io.StringIO()
+        journal = Journal(out)
+        screen = Screen(Console(file=self.said, width=200))
+        self.ladder = Ladder(out, manifest, journal, screen, None)
+        try:
+            self.ladder.run()
+        finally:
+            journal.close()
+        self.shortfall = self.ladder.shortfall()
+        self.summary = write_report(out)
+
+    def records(self, arm: str) -> list[CellRecord]:
+        return [record for record in read_records(self.out) if record.cell.arm == arm]
+
+    @property
+    def bad(self) -> ArmManifest:
+        return manifests.load(self.out).arm("bad")
+
+    def check(self, what: str, log: str) -> None:
+        """The other arm is whole, and both reports and the screen say what went wrong."""
+        good = self.records("good")
+        assert len(good) == 6
+        assert not any(record.invalid for record in good)
+        for text in [(self.out / name).read_text() for name in ("report.md", "report.html")]:
+            assert "What went wrong" in text
+            assert what in text
+            assert log in text
+        assert what in self.said.getvalue()
+        assert log in self.said.getvalue()
+        assert self.shortfall is not None
+        assert "of 2 arms" in self.shortfall
+
+
+@pytest.fixture
+def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Made]]:
+    monkeypatch.setitem(ENGINES, "mock", mock_ladder.MOCK)
+    return Made
+
+
+def test_a_crash_at_once(make: type[Made], tmp_path: Path) -> None:
+    made = make(tmp_path / "out", '{"start": "crash"}', Limits())
+    made.check("the engine exited with code 1 before it opened its port.", "no engine oil")
+    assert [record.cell.variant for record in made.records("bad")] == ["cold"]
+    assert made.shortfall.startswith("1 of 2 arms did not come up: bad; what went wrong is above")
+
+
+def test_a_crash_while_loading(make: type[Made], tmp_path: Path) -> None:
+    made = make(tmp_path / "out", '{"start": "crash loading"}', Limits())
+    made.check("the engine exited with code 1 before it answered /health with 200.", "out of engine memory")
+    assert made.bad.failures[0].during == "start cold"
+    assert made.bad.failures[0].log[-2:] == ("loading shard 2 of 3", "out of engine memory")
+
+
+def test_a_hang_while_loading(make: type[Made], tmp_path: Path) -> None:
+    made = make(tmp_path / "out", '{"start": "hang"}', Limits(start_s=3))
+    made.check("the engine had not answered /health with 200 3 s after it was spawned.", "mock engine at ")
+
+
+def test_a_hang_in_every_stream(make: type[Made], tmp_path: Path) -> None:
+    """From its 22nd request on: it is restarted twice, and what is left then is not run."""
+    made = make(tmp_path / "out", '{"fault": "stall", "faulty_from": 22}', Limits(stall_s=0.4))
+    made.check("It does not answer any more: ", "mock engine at ")
+    invalid = [record.invalid[0] for record in made.records("bad") if record.invalid]
+    assert any("stalled: no byte for 0.4 s." in reason for reason in invalid)
+    assert made.shortfall.startswith("1 of 2 arms failed on the way: bad; ")
+
+
+def test_500s_until_it_is_started_again(make: type[Made], tmp_path: Path) -> None:
+    made = make(tmp_path / "out", '{"fault": "refuse", "faulty_from": 18}', Limits())
+    made.check("It does not answer any more: HTTP 500: the engine is unwell", "mock engine at ")
+    bad = made.records("bad")
+    assert len(bad) == 6
+    assert [not record.invalid for record in bad] == [True, True, False, True, True, True]
+    assert bad[2].invalid == ["6 of 6 requests failed: HTTP 500: the engine is unwell"]
+    assert [failure.during for failure in made.bad.failures] == ["one alone at 1, repeat 1"]
+
+
+def test_500s_from_an_engine_that_the_ladder_cannot_start_again(make: type[Made], tmp_path: Path) -> None:
+    with mock_engine.running(Behaviour(fault="refuse", faulty_from=16)) as engine:
+        made = make(tmp_path / "out", f"http://127.0.0.1:{engine.port}", Limits())
+    made.check("It does not answer any more: HTTP 500: the engine is unwell", "")
+    asked, whole = (
+        ["6 of 6 requests failed: HTTP 500: the engine is unwell"],
+        "4 of 4 requests failed: HTTP 500",
+    )
+    first, second, third, last = (record.invalid for record in made.records("bad"))
+    assert (first, second) == (asked, asked)
+    assert third[0].startswith(whole)
+    assert last == ["Not run: the engine had failed 3 times."]
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["before the launch", "during the start"])
+def test_a_port_that_somebody_else_took(
+    make: type[Made], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
+    """The other program answers everything that an engine answers, and is asked for nothing."""
+    log = tmp_path / "asked of the other"
+    taken = port.free_port()
+    behaviour = f'{{"log": "{log}"}}'
+    command = [sys.executable, mock_engine.__file__, str(taken), behaviour]
+    other = subprocess.Popen(
+        command, cwd=ROOT, start_new_session=True, env=os.environ | {"PYTHONPATH": str(ROOT)}
+    )
+    ports = iter([taken])
+    monkeypatch.setattr(running_ladder, "free_port", lambda: next(ports, None) or port.free_port())
+    if late:
+        seen = iter([False])
+        is_open = port.is_open
+        monkeypatch.setattr(
+            "onechip.ladder.engines.process.is_open", lambda at: next(seen, None) is not False and is_open(at)
+        )
+    try:
+        while not port.is_open(taken):
+            pass
+        made = make(tmp_path / "out", "{}", Limits())
+    finally:
+        other.kill()
+        other.wait()
+    made.check(f"It was started again on another port: port {taken} was taken by ", f"process {other.pid}")
+    assert not any(record.invalid for record in made.records("bad"))
+    assert not log.exists()
+
+
+def test_an_engine_that_dies_of_a_port_in_use() -> None:
+    """Bound by somebody who does not listen: only its own words tell."""
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        number = holder.getsockname()[1]
+        command = [sys.executable, mock_engine.__file__, str(number), "{}"]
+        process = EngineProcess(Launch(command, {"PYTHONPATH": str(ROOT)}), number, Path(os.devnull))
+        process.log = Path(f"/tmp/onechip-port-{os.getpid()}.log")
+        try:
+            process.spawn()
+            with pytest.raises(
+                port.PortTakenError, match="exited with code 1 before it opened its port"
+            ) as said:
+                process.wait_ready(lambda: True, 30)
+            assert "address already in use" in "\n".join(said.value.log)
+        finally:
+            process.stop()
+            process.log.unlink()
+
+
+class FullDisk:
+    """os.write and files of a results folder, until `room` bytes are used up."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, room: int) -> None:
+        self.room = room
+        self.write = os.write
+        monkeypatch.setattr(os, "write", self.take)
+
+    def take(self, handle: int, data: bytes) -> int:
+        if self.room <= 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        written = self.write(handle, bytes(data)[: self.room])
+        self.room -= written
+        return written
+
+
+def test_a_full_disk_keeps_what_was_measured_and_the_ladder_goes_on(
+    make: type[Made], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    with monkeypatch.context() as patch:
+        FullDisk(patch, 2_500)
+        with pytest.raises(LadderError) as said:
+            make(out, "{}", Limits())
+    assert said.value.message == (
+        f"The disk is full (No space left on device): {out}/journal.jsonl could not be written. What was"
+        f" measured before is kept. Make room, then go on with: onechip ladder resume {out}"
+    )
+    kept = read_records(out)
+    assert 0 < len(kept) < 6
+    assert (out / "journal.jsonl").read_bytes().endswith(b"\n")
+    journal = Journal(out)
+    assert journal.torn is None
+    Ladder(out, folders.reopen(out), journal, Screen(Console(file=io.StringIO())), None).run()
+    journal.close()
+    records = read_records(out)
+    assert records[: len(kept)] == kept
+    assert len(records) == 12
+    assert not any(record.invalid for record in records)
+
+
+def test_memory_that_comes_back_late_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    gib = 1 << 30
+    readings = iter([memory.Taken(2 * gib, None), memory.Taken(6 * gib, None)])
+    monkeypatch.setattr(memory, "taken", lambda: next(readings))
+    assert memory.missing(memory.Taken(6 * gib, None), 4 * gib) is None
+    assert next(readings, None) is None
+    monkeypatch.setattr(memory, "WAIT_S", 0.0)
+    monkeypatch.setattr(memory, "taken", lambda: memory.Taken(2 * gib, None))
+    said = memory.missing(memory.Taken(6 * gib, None), 3 * gib)
+    assert said == "3.0 GiB of memory had not come back 0 s after it stopped."
+    monkeypatch.setattr(memory, "taken", lambda: memory.Taken(6 * gib, 5 * gib))
+    said = memory.missing(memory.Taken(6 * gib, gib), 3 * gib)
+    assert said == "4.0 GiB of GPU memory had not come back 0 s after it stopped."
+
+
+def test_gpu_memory_is_what_nvidia_smi_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    script = tmp_path / "nvidia-smi"
+    script.write_text('#!/bin/sh\n[ "$1" = --query-gpu=memory.used ] && printf "1200\\n34\\n"\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert memory.device_bytes() == 1234 << 20
+    script.write_text("#!/bin/sh\nexit 9\n")
+    assert memory.device_bytes() is None
+    monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
+    assert memory.device_bytes() is None
