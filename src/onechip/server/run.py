@@ -144,4 +144,5 @@ class _Server(uvicorn.Server):
         if self._service.error is not None:
             self.should_exit = True
             return
-        self._terminal.ready(self.url, self._service.model().engine.description)
+        model = self._service.model()
+        self._terminal.ready(self.url, model.engine.description, chats=model.template is not None)

@@ -45,16 +45,23 @@ class Terminal:
             self._stages.add(kind)
             self.say(f"{share:4.0%} {stage}")
 
-    def ready(self, url: str, description: str) -> None:
-        """The model is loaded; `description` says how."""
+    def ready(self, url: str, description: str, chats: bool) -> None:
+        """The model is loaded; `description` says how.
+
+        Args:
+            chats: it has a chat template.
+        """
         self.close()
         self.say(description)
         seconds = time.monotonic() - self._started
         self.say(f"Ready in {seconds:.1f} s: {self._config.model_id} at {url}/v1 (Ctrl-C stops). Try:")
         key = " -H 'Authorization: Bearer KEY'" if self._config.api_key else ""
+        path, asked = "chat/completions", f'"messages": [{{"role": "user", "content": "{_QUESTION}"}}]'
+        if not chats:
+            path, asked = "completions", f'"prompt": "{_QUESTION}", "max_tokens": 64'
         self.say(
-            f"  curl {url}/v1/chat/completions -H 'Content-Type: application/json'{key} "
-            f'-d \'{{"messages": [{{"role": "user", "content": "{_QUESTION}"}}], "temperature": 0}}\''
+            f"  curl {url}/v1/{path} -H 'Content-Type: application/json'{key} "
+            f"-d '{{{asked}, \"temperature\": 0}}'"
         )
 
     def say(self, text: str) -> None:
