@@ -16,7 +16,9 @@ from onechip.engine.plan import Plan, make_plan, tree_bytes
 from onechip.engine.types import EngineConfig
 from onechip.errors import CapacityError, UsageError
 from onechip.models.config import ModelConfig, parse_config, read_config
-from onechip.models.weights import load_weights
+from onechip.models.layout import expected_tensors, get, put
+from onechip.models.quant import quantize_int4
+from onechip.models.weights import host_int4, load_weights
 
 GIB = 2**30
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -31,7 +33,8 @@ def e2b() -> ModelConfig:
 
 def planned(config: ModelConfig, chip: Chip, *, int4: bool = False, **wishes: int) -> Plan:
     precision = placement.choose_precision("w4a16" if int4 else "bf16", False, chip.platform)
-    weights = placement.planned_bytes(config, precision, frozenset())
+    linear = frozenset(spec.name for spec in expected_tensors(config) if spec.linear)
+    weights = placement.planned_bytes(config, precision, linear if int4 else frozenset())
     return make_plan(config, EngineConfig(Path("x"), **wishes), chip, precision, weights)
 
 
@@ -126,3 +129,22 @@ def test_planned_weights_are_the_placed_ones(case: str, dtype: str) -> None:
     precision = placement.choose_precision(dtype, False, "cpu")  # type: ignore[arg-type]
     placed = placement.place(load_weights(GOLDEN / case, config), precision)
     assert tree_bytes(placed) == placement.planned_bytes(config, precision, frozenset())
+
+
+def test_planned_weights_are_the_placed_ones_where_some_are_int4() -> None:
+    """As in a GGUF file: tables are, a layer's V and another's gate are not: their products become dense."""
+    config = read_config(GOLDEN / "e2b")
+    params = load_weights(GOLDEN / "e2b", config)
+    dense = {"layers.0.self_attn.v_proj.weight", "layers.1.mlp.gate_proj.weight"}
+    int4 = set()
+    for spec in expected_tensors(config):
+        if (spec.table or spec.linear) and spec.name not in dense and spec.shape[1] % 32 == 0:
+            put(params, spec.path, host_int4(*quantize_int4(get(params, spec.path))))
+            int4.add(spec.name)
+    assert "embed_tokens.weight" in int4
+    precision = placement.choose_precision("auto", True, "gpu")
+    placed = placement.place(params, precision)
+    assert tree_bytes(placed) == placement.planned_bytes(config, precision, frozenset(int4))
+    assert placement.planned_bytes(config, precision, frozenset(int4)) > placement.planned_bytes(
+        config, precision, frozenset(int4 | dense)
+    )

@@ -10,17 +10,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import ml_dtypes
 import numpy as np
 
 from onechip.engine.types import Dtype
 from onechip.kernels.api import GROUP, Int4, Leaf
 from onechip.models import decoder
 from onechip.models.config import ModelConfig
-from onechip.models.layout import Params, expected_tensors
+from onechip.models.layout import Params, TreePath, expected_tensors
 from onechip.models.quant import dequantize_int4
-
-HOST_DTYPES: dict[str, Any] = {"bfloat16": ml_dtypes.bfloat16, "float32": np.float32}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,25 +55,46 @@ def choose_precision(wish: Dtype, stored_int4: bool, platform: str) -> Precision
     return Precision(activations, int4, packed=int4 and platform != "cpu")
 
 
-def planned_bytes(config: ModelConfig, precision: Precision, dense: frozenset[str]) -> int:
+def host_dtype(precision: Precision) -> np.dtype[Any]:
+    """NumPy's dtype of dense weights."""
+    dtype: np.dtype[Any] = np.dtype(precision.activations)
+    return dtype
+
+
+def planned_bytes(config: ModelConfig, precision: Precision, int4: frozenset[str]) -> int:
     """Bytes of all weights on the device.
 
     Args:
-        dense: names of linear tensors that a quantised checkpoint leaves dense.
+        int4: names of the tensors that have 4-bit values when they are placed.
     """
     dense_bytes = jnp.dtype(precision.activations).itemsize
     packed_bytes = 0.5 + 2 / GROUP
+    specs = expected_tensors(config)
+    packed = {spec.path for spec in specs if spec.name in int4} if precision.packed else set()
+    expanded = _expanded_for_their_product({spec.path for spec in specs}, packed)
     total = 0.0
-    for spec in expected_tensors(config):
-        packed = precision.packed and spec.linear and spec.name not in dense
-        total += math.prod(spec.shape) * (packed_bytes if packed else dense_bytes)
+    for spec in specs:
+        stays = spec.path in packed and spec.path not in expanded
+        total += math.prod(spec.shape) * (packed_bytes if stays else dense_bytes)
     return int(total)
+
+
+def _expanded_for_their_product(paths: set[TreePath], packed: set[TreePath]) -> set[TreePath]:
+    """What `_of_one_kind` expands: those of `packed` that share a product with a dense weight."""
+    expanded: set[TreePath] = set()
+    for names in decoder.FUSED.values():
+        for parent in {path[:-1] for path in packed if path[-1] in names}:
+            group = {(*parent, name) for name in names} & paths
+            if not group <= packed:
+                expanded |= group & packed
+    return expanded
 
 
 def _expand(leaf: Leaf, dtype: Any) -> Leaf:
     """A dense weight on the host."""
-    dense = dequantize_int4(leaf.packed, leaf.scale) if isinstance(leaf, Int4) else np.asarray(leaf)
-    return dense.astype(dtype, copy=False)
+    if isinstance(leaf, Int4):
+        return dequantize_int4(leaf.packed, leaf.scale, dtype)
+    return np.asarray(leaf).astype(dtype, copy=False)
 
 
 def _of_one_kind(weights: Params, dtype: Any) -> Params:
@@ -91,7 +109,7 @@ def _of_one_kind(weights: Params, dtype: Any) -> Params:
 
 def place(params: Params, precision: Precision) -> Params:
     """Fuse, cast and move every weight to the device; nothing is compiled."""
-    dtype = HOST_DTYPES[jnp.dtype(precision.activations).name]
+    dtype = host_dtype(precision)
 
     def on_host(leaf: Leaf) -> Leaf:
         return leaf if isinstance(leaf, Int4) and precision.packed else _expand(leaf, dtype)

@@ -19,11 +19,10 @@ from onechip.engine.placement import Precision
 from onechip.engine.plan import Plan, make_plan
 from onechip.engine.types import NO_TOKEN, EngineConfig, Progress
 from onechip.errors import CheckpointError
-from onechip.models.config import ModelConfig, read_config, read_json
+from onechip.models.config import ModelConfig, read_config
 from onechip.models.layout import Params, expected_tensors
-from onechip.models.scheme import read_scheme
 from onechip.models.tokenizer import Tokenizer
-from onechip.models.weights import load_weights, quantize_params
+from onechip.models.weights import int4_tensors, load_weights, packable, quantize_params
 
 COMPILE_EVENT = "/jax/core/compile/backend_compile_duration"
 
@@ -86,14 +85,13 @@ def load(wishes: EngineConfig, progress: Progress) -> LoadedEngine:
     compiles = CompileCounter()
     progress("reading the checkpoint", 0.0)
     config = read_config(wishes.model)
-    scheme = read_scheme(read_json(wishes.model / "config.json"))
+    int4 = int4_tensors(wishes.model, config)
     tokenizer = Tokenizer.load(wishes.model, config.eos_ids)
     chip = Chip.detect()
-    precision = placement.choose_precision(wishes.dtype, scheme is not None, chip.platform)
-    dense = frozenset(
-        spec.name for spec in expected_tensors(config) if scheme and not scheme.covers(spec.module)
-    )
-    weight_bytes = placement.planned_bytes(config, precision, dense)
+    precision = placement.choose_precision(wishes.dtype, bool(int4), chip.platform)
+    if wishes.dtype == "w4a16":
+        int4 |= {spec.name for spec in expected_tensors(config) if packable(spec)}
+    weight_bytes = placement.planned_bytes(config, precision, int4)
     plan = make_plan(config, wishes, chip, precision, weight_bytes)
 
     params = _load_params(wishes, config, precision, progress)
@@ -123,8 +121,9 @@ def _load_params(
     def on_tensor(name: str, done: int, total: int) -> None:
         progress(f"loading weights ({name})", 0.4 * done / max(total, 1))
 
-    params = load_weights(wishes.model, config, progress=on_tensor)
-    if precision.int4:
+    dense_dtype = placement.host_dtype(precision)
+    params = load_weights(wishes.model, config, dense_dtype=dense_dtype, progress=on_tensor)
+    if wishes.dtype == "w4a16":
         progress("quantising to int4", 0.4)
         params = quantize_params(params, config)
     return placement.place(params, precision)

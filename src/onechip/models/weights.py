@@ -130,13 +130,18 @@ def quantize_params(params: Params, config: ModelConfig) -> Params:
     CheckpointError naming the tensor that has no groups of 32 inputs or a value that is not finite.
     """
     quantized = empty_params(config)
-    for spec in expected_tensors(config):
+    specs = expected_tensors(config)
+    leaves = (get(params, spec.path) for spec in specs)
+    # Products are of one kind, so scales are too: float16, which holds ours exactly, beside a GGUF file's.
+    scale_dtype = next((leaf.scale.dtype for leaf in leaves if isinstance(leaf, Int4)), BFLOAT16)
+    for spec in specs:
         leaf = get(params, spec.path)
         if packable(spec) and not isinstance(leaf, Int4):
             try:
-                leaf = host_int4(*quantize_int4(np.asarray(leaf)))
+                packed, scale = quantize_int4(np.asarray(leaf))
             except ValueError as error:
                 raise CheckpointError(f"{spec.name} cannot be quantised to int4: {error}.") from None
+            leaf = host_int4(packed, scale.astype(scale_dtype, copy=False))
         put(quantized, spec.path, leaf)
     return quantized
 
