@@ -15,8 +15,8 @@ URL = "http://127.0.0.1:8001/v1"
 
 def test_the_default_is_two_arms_of_our_engine() -> None:
     assert parse("acorn", None, ()) == (
-        Arm("onechip bf16", "onechip", "acorn", ("--dtype", "bf16")),
-        Arm("onechip w4a16", "onechip", "acorn", ("--dtype", "w4a16")),
+        Arm("onechip bf16", "onechip", "acorn", ("--dtype", "bf16"), form="bf16"),
+        Arm("onechip w4a16", "onechip", "acorn", ("--dtype", "w4a16"), form="w4a16"),
     )
 
 
@@ -25,7 +25,7 @@ def test_engines_and_named_arms() -> None:
     assert parse("m", f"onechip, openai={URL}", arms) == (
         Arm("onechip", "onechip", "m"),
         Arm("openai 127.0.0.1:8001", "openai", "m", url=URL),
-        Arm("long", "onechip", "m", ("--dtype", "bf16", "--context", "2048")),
+        Arm("long", "onechip", "m", ("--dtype", "bf16", "--context", "2048"), form="bf16"),
         Arm("mine", "onechip", "m", ("--dtype", "f32")),
         Arm("vLLM", "openai", "m", url=URL),
     )

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from onechip.errors import UsageError
 from onechip.ladder.engines import ENGINES
+from onechip.ladder.host import this_host
 from onechip.ladder.plan import DEFAULT_ENGINES
 from onechip.ladder.records import Arm
 from onechip.ladder.target import Target
@@ -36,6 +37,19 @@ def parse(model: str, engines: str | None, arms: Iterable[str]) -> tuple[Arm, ..
                 f"Two arms are called {name!r}; give one another name with --arm 'NAME = ENGINE ...'."
             )
     return tuple(found)
+
+
+def check_ready(arms: tuple[Arm, ...]) -> tuple[Arm, ...]:
+    """The arms themselves.
+
+    Raises:
+        UsageError: an engine is not installed, or does not run on this machine.
+    """
+    for engine in dict.fromkeys(arm.engine for arm in arms if arm.url is None):
+        hindrance = ENGINES[engine].hindrance(this_host())
+        if hindrance is not None:
+            raise UsageError(hindrance)
+    return arms
 
 
 def _short(model: str, word: str) -> Arm:

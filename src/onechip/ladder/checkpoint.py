@@ -56,10 +56,34 @@ def _bos(folder: Path, backend: tokenizers.Tokenizer) -> tuple[int, ...]:
     return () if found is None else (found,)
 
 
-def file_hashes(folder: Path, tick: Callable[[], None] | None = None) -> dict[str, str]:
-    """SHA-256 of every file in the folder, by name; hidden files are left out."""
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """What launches need to know of a checkpoint.
+
+    Attributes:
+        model_type: of config.json ("gemma4", "llama"), "" if unknown.
+        context: tokens that the model was made for, None if unknown.
+    """
+
+    model_type: str = ""
+    context: int | None = None
+
+
+def model_facts(checkpoint: Path) -> ModelFacts:
+    """Of a folder; a .gguf file, or a folder without a config.json that can be read, has none."""
+    try:
+        config = json.loads((checkpoint / "config.json").read_bytes())
+    except (OSError, ValueError):
+        return ModelFacts()
+    text = config.get("text_config") or config
+    context = text.get("max_position_embeddings")
+    return ModelFacts(str(config.get("model_type", "")), context if isinstance(context, int) else None)
+
+
+def file_hashes(checkpoint: Path, tick: Callable[[], None] | None = None) -> dict[str, str]:
+    """SHA-256 of every file in a folder, or of one file, by name; hidden files are left out."""
     hashes: dict[str, str] = {}
-    for path in sorted(folder.iterdir()):
+    for path in sorted(checkpoint.iterdir()) if checkpoint.is_dir() else [checkpoint]:
         if path.is_file() and not path.name.startswith("."):
             digest = hashlib.sha256()
             with path.open("rb") as file:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,6 +12,7 @@ import typer.core
 from rich.console import Console
 
 from onechip.errors import LadderError, UsageError
+from onechip.ladder import engine_commands, report_commands
 from onechip.ladder.plan import DEFAULT_ENGINES, MOST_AT_ONCE, QUICK, Limits, Plan, check
 
 DEFAULT_COMMAND = "run"
@@ -140,10 +142,10 @@ def _begin(
 ) -> None:
     """A new ladder from the options that were given (None: not given)."""
     from onechip.ladder import folder as folders
-    from onechip.ladder.arms import parse
+    from onechip.ladder.arms import check_ready, parse
 
     chosen = (QUICK if quick else {}) | {name: value for name, value in given.items() if value is not None}
-    plan = check(Plan(model, parse(model, engines, arms), quick=quick, **chosen))
+    plan = check(Plan(model, check_ready(parse(model, engines, arms)), quick=quick, **chosen))
     where = out or Path(f"ladder-{Path(model).name}-{datetime.now():%Y%m%d-%H%M%S}")
     aside = folders.make_room(where)
     if aside is not None:
@@ -167,24 +169,11 @@ def resume(
     _go(folder, api_key, retry_invalid=retry_invalid)
 
 
-@ladder.command()
-def report(folders: Annotated[list[Path], typer.Argument(help="Results folders.")]) -> None:
-    """Make the reports of finished or unfinished ladders again, from their records alone."""
-    for folder in folders:
-        _report(folder, Console())
-
-
-@ladder.command("list")
-def list_() -> None:
-    """Say which jobs there are, and which engines: installed, version, what is missing."""
-    from onechip.ladder.engines import ENGINES
-    from onechip.ladder.plan import JOBS
-
-    print(f"jobs: {', '.join(JOBS)}")
-    for engine in ENGINES.values():
-        version = engine.version()
-        state = f"version {version}" if version else f"not installed. {engine.install}"
-        print(f"{engine.name}: {engine.summary}. {state}")
+ladder.command("report")(report_commands.report)
+ladder.command("published")(report_commands.published)
+ladder.command("list")(engine_commands.list_)
+ladder.command("install")(engine_commands.install)
+ladder.command("uninstall")(engine_commands.uninstall)
 
 
 def _go(folder: Path, api_key: str | None, *, retry_invalid: bool) -> None:
@@ -205,25 +194,19 @@ def _go(folder: Path, api_key: str | None, *, retry_invalid: bool) -> None:
     try:
         ladder.run()
     except LadderError:
-        _report(folder, console)
+        # On a full disk the report cannot be written either, which need not be said twice.
+        with contextlib.suppress(LadderError):
+            report_commands.show(folder, console)
         raise
     except KeyboardInterrupt:
         print(f"Interrupted. Go on with: onechip ladder resume {folder}")
         raise SystemExit(INTERRUPTED) from None
     finally:
         journal.close()
-    _report(folder, console)
+    report_commands.show(folder, console)
     shortfall = ladder.shortfall()
     if shortfall is not None:
         print(shortfall)
-
-
-def _report(folder: Path, console: Console) -> None:
-    from onechip.ladder.report import terminal_table, write_report
-
-    summary = write_report(folder)
-    console.print(terminal_table(summary))
-    print(f"Results, records and report: {folder / 'report.html'}")
 
 
 def _absolute(model: str) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from onechip.errors import CheckpointError, LadderError, UsageError
 from onechip.ladder import manifest as manifests
+from onechip.ladder import weights
 from onechip.ladder.checkpoint import TokenCounter, file_hashes
 from onechip.ladder.engines import ENGINES
 from onechip.ladder.jobs.acc import question_sets
@@ -52,18 +53,18 @@ def create(folder: Path, plan: Plan) -> Manifest:
 
 
 def _fill_arms(manifest: Manifest) -> None:
-    hashes = _hashes(manifest.plan)
+    manifest.source = _hashes(manifest.plan)
     for arm in manifest.plan.arms:
         entry = manifest.arm(arm.name)
-        if ENGINES[arm.engine].launch is not None:
-            entry.checkpoint = hashes
+        if ENGINES[arm.engine].launch is not None and not arm.form:
+            entry.checkpoint = manifest.source
 
 
 def _hashes(plan: Plan) -> dict[str, str]:
-    """Of the checkpoint that the arms started by the ladder serve; empty if there are none."""
+    """Of MODEL, from which the arms started by the ladder have their weights; empty if there are none."""
     if all(ENGINES[arm.engine].launch is None for arm in plan.arms):
         return {}
-    return file_hashes(resolve_model(plan.model))
+    return file_hashes(weights.source(plan.model))
 
 
 def make_room(folder: Path) -> Path | None:
@@ -93,13 +94,12 @@ def reopen(folder: Path) -> Manifest:
     """
     manifest = manifests.load(folder)
     hashes = _hashes(manifest.plan)
-    for entry in manifest.arms:
-        changed = sorted(name for name, sha in entry.checkpoint.items() if hashes.get(name) != sha)
-        if changed:
-            raise LadderError(
-                f"{manifest.plan.model} has changed since the ladder in {folder} began ({', '.join(changed)})"
-                "; its halves could not be compared. Begin a new ladder with another --out."
-            )
+    changed = sorted(name for name, sha in manifest.source.items() if hashes.get(name) != sha)
+    if changed:
+        raise LadderError(
+            f"{manifest.plan.model} has changed since the ladder in {folder} began ({', '.join(changed)})"
+            "; its halves could not be compared. Begin a new ladder with another --out."
+        )
     if (ours := ourselves()) != manifest.onechip:
         manifest.notes.append(
             f"It began with onechip {_version(manifest.onechip)} and went on with {_version(ours)}."

@@ -41,7 +41,8 @@ class ArmManifest(msgspec.Struct, forbid_unknown_fields=True):
         version: what the engine says of itself.
         command, environment: exact command line of the newest start, and the variables that bear on an
             engine (machine.engine_variables) with those that the ladder set.
-        checkpoint: file name -> SHA-256.
+        checkpoint: file name -> SHA-256, of the files that it serves.
+        weights: how these were made from MODEL (weights.Weights without the hashes); empty before its start.
         probe: what the engine can do (probe.Features as a dict).
         notes: what a reader must know of it, one sentence each (a job left out, memory that is not back).
         failures: what went wrong, in order.
@@ -53,6 +54,7 @@ class ArmManifest(msgspec.Struct, forbid_unknown_fields=True):
     command: list[str] = []
     environment: dict[str, str] = {}
     checkpoint: dict[str, str] = {}
+    weights: dict[str, Any] = {}
     probe: dict[str, Any] = {}
     notes: list[str] = []
     failures: list[Failure] = []
@@ -67,6 +69,7 @@ class Manifest(msgspec.Struct, forbid_unknown_fields=True):
             is not.
         shapes: the sweep's shapes as run, decided by the first arm that started; empty before that.
         requests: in a cell of the sweep, by shape and level, decided with the shapes.
+        source: file name -> SHA-256 of MODEL's files; empty where every arm is a running server.
         prompts: prompt set -> SHA-256 over all its prompts, in order.
         data: question set -> {"sha256", "questions", "source"}.
         scorers: scorer -> version.
@@ -83,6 +86,7 @@ class Manifest(msgspec.Struct, forbid_unknown_fields=True):
     arms: list[ArmManifest] = []
     shapes: list[tuple[int, int]] = []
     requests: dict[str, int] = {}
+    source: dict[str, str] = {}
     prompts: dict[str, str] = {}
     data: dict[str, dict[str, Any]] = {}
     scorers: dict[str, int] = {}

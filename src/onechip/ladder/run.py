@@ -18,10 +18,10 @@ import msgspec
 
 from onechip.errors import EngineError, LadderError
 from onechip.ladder import manifest as manifests
-from onechip.ladder import probe, prompts
+from onechip.ladder import probe, prompts, weights
 from onechip.ladder.checkpoint import TokenCounter
 from onechip.ladder.disk import writing
-from onechip.ladder.engines import ENGINES
+from onechip.ladder.engines import ENGINES, engine
 from onechip.ladder.engines.engine import Start
 from onechip.ladder.engines.port import PortTakenError, free_port
 from onechip.ladder.engines.process import EngineProcess
@@ -35,7 +35,7 @@ from onechip.ladder.records import Arm, Cell, CellRecord, JobName
 from onechip.ladder.screen import Screen, label
 from onechip.ladder.session import Session
 from onechip.ladder.target import Target
-from onechip.models.source import resolve_model
+from onechip.ladder.validity import hopeless
 
 MOST_DEATHS = 3
 """After so many deaths, or times that it stopped answering, an arm's remaining cells are not run."""
@@ -141,6 +141,7 @@ class ArmRun:
     def run(self) -> None:
         self.entry.version = self.engine.version() or "not installed"
         try:
+            self.checkpoint = self._weights()
             self.session = self._session(self._first_start())
             for name in self.ladder.manifest.plan.jobs:
                 if name in TASKS:
@@ -168,6 +169,21 @@ class ArmRun:
         self.ladder.save()
 
     # Starting and stopping
+
+    def _weights(self) -> Path:
+        """The arm's weights, made if the cache has none; raises EngineError, also if the engine is missing."""
+        if self.engine.launch is None:
+            return Path()
+        hindrance = self.engine.hindrance(this_host())
+        if hindrance is not None:
+            raise EngineError(hindrance)
+        screen, manifest = self.ladder.screen, self.ladder.manifest
+        made = weights.prepare(self.arm.model, self.arm.form, manifest.source, screen.doing)
+        if self.engine.own is not None:
+            made = self.engine.own(self.arm, made, screen.doing)
+        self.entry.checkpoint = made.hashes
+        self.entry.weights = {k: v for k, v in msgspec.to_builtins(made).items() if k != "hashes"}
+        return Path(made.path)
 
     def _first_start(self) -> Target:
         """The recorded starts that are missing, cold before warm; the last one stays up for the jobs."""
@@ -210,7 +226,7 @@ class ArmRun:
         with writing(self._cache, self.ladder.folder):
             self._cache.mkdir(parents=True, exist_ok=True)
         port = free_port()
-        launch = self.engine.launch(self._how(port))
+        launch = engine.launch(self.engine, self._how(port))
         self.entry.command = launch.command
         self.entry.environment = engine_variables() | launch.environment
         self.ladder.save()
@@ -223,8 +239,7 @@ class ArmRun:
 
     def _how(self, port: int) -> Start:
         plan = self.ladder.manifest.plan
-        checkpoint = resolve_model(self.arm.model)
-        return Start(self.arm, checkpoint, port, self._cache, this_host(), plan.at_once, plan.longest)
+        return Start(self.arm, self.checkpoint, port, self._cache, this_host(), plan.at_once, plan.longest)
 
     def _stop(self) -> None:
         if self.process is not None:
@@ -292,6 +307,8 @@ class ArmRun:
             self.ladder.check_deadline()
             if self.deaths >= MOST_DEATHS:
                 record = _not_run(task.cell, f"the engine had failed {self.deaths} times")
+            elif not self.session.features.fixed and hopeless(task.cell, self.ladder.journal.records):
+                record = _not_run(task.cell, "an earlier repeat was INVALID for its length, as this would be")
             elif time.monotonic() > end_s:
                 record = _not_run(task.cell, f"the job's deadline of {limits.job_s:.0f} s had passed")
             else:

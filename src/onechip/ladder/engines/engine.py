@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+import msgspec
 
 from onechip.ladder.engines.recipe import Recipe
 from onechip.ladder.host import Host
 from onechip.ladder.records import Arm
+from onechip.ladder.weights import Weights
+
+VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*=")
+"""Begins a word of an arm's flags that is an environment variable, as in a shell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +24,7 @@ class Variant:
 
     Attributes:
         form: of the checkpoint that the engine is given, one of weights.FORMS; "" is MODEL as it is.
-        flags: for the engine's command line, before those of `--arm`.
+        flags: for the engine's command line, before those of `--arm`; NAME=VALUE is set in its environment.
         remark: what a reader must know of its numbers ("int8 activations"), shown in the report.
     """
 
@@ -77,6 +84,9 @@ class Engine:
         launch: how to start it; may raise EngineError. None for an engine that somebody else runs.
         recipe: how `ladder install` gets it here; None where it does not.
         install: what to do where there is no recipe, one sentence.
+        home: the engine whose environment it runs in, "" for its own.
+        own: makes the engine's own file of an arm's weights (arm, weights, say), where it reads no form of
+            weights.FORMS; once, into the cache (weights.derive). Raises EngineError.
         obstacle: why it does not run on a machine, one sentence; None if it does.
         formats: of checkpoints that it takes. drafter: how it is given one, or "none". tools: whether it
             reads tool calls and by which flag. needs: patches and flags that it needs, by chip. A short
@@ -90,8 +100,33 @@ class Engine:
     launch: Callable[[Start], Launch] | None
     recipe: Recipe | None = None
     install: str = ""
+    home: str = ""
+    own: Callable[[Arm, Weights, Callable[[str], None]], Weights] | None = None
     obstacle: Callable[[Host], str | None] = lambda host: None
     formats: str = ""
     drafter: str = "none"
     tools: str = "no"
     needs: str = "nothing"
+
+    def hindrance(self, host: Host) -> str | None:
+        """Why it cannot be started here and now, one sentence; None if it can."""
+        if (obstacle := self.obstacle(host)) is not None:
+            return f"{self.name} does not run here: {obstacle}"
+        if self.version() is not None:
+            return None
+        mend = self.install if self.recipe is None else f"Run: onechip ladder install {self.name}"
+        return f"{self.name} is not installed. {mend}"
+
+
+def launch(engine: Engine, start: Start) -> Launch:
+    """How to start an engine; words like NAME=VALUE among the arm's flags go into its environment.
+
+    Raises:
+        EngineError: the engine cannot be started like that.
+    """
+    assert engine.launch is not None
+    variables = dict(word.split("=", 1) for word in start.arm.flags if VARIABLE.match(word))
+    flags = tuple(word for word in start.arm.flags if not VARIABLE.match(word))
+    arm = msgspec.structs.replace(start.arm, flags=flags)
+    found = engine.launch(replace(start, arm=arm))
+    return replace(found, environment=found.environment | variables)

@@ -19,12 +19,15 @@ ENGINE = Engine(
     summary="this package's engine",
     variants={
         "auto": Variant(),
-        "bf16": Variant(flags=("--dtype", "bf16")),
-        "w4a16": Variant(flags=("--dtype", "w4a16")),
+        "bf16": Variant("bf16", ("--dtype", "bf16")),
+        "f32": Variant(flags=("--dtype", "f32")),
+        "w4a16": Variant("w4a16", ("--dtype", "w4a16")),
+        "w4a16-emb4": Variant("w4a16-emb4"),
+        "q4_0": Variant("gguf-q4_0"),
     },
     version=lambda: onechip.__version__,
     launch=_launch,
     install="It is part of this package.",
-    formats="safetensors: bf16, W4A16",
+    formats="safetensors: bf16, W4A16; GGUF",
     tools="yes, always",
 )

@@ -1,0 +1,196 @@
+"""`ladder install`: an engine's recipe in, a finished environment of its own in the cache out.
+
+Three stages, each of which goes on where a kill left it: the environment, the wheels, the compiler step where
+there is one. The stamp is written last, so what has a stamp works.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from onechip.errors import InstallError, UsageError
+from onechip.ladder.engines import locks
+from onechip.ladder.engines.engine import Engine
+from onechip.ladder.engines.pip import Pip, Say, clean
+from onechip.ladder.engines.pythons import find_python
+from onechip.ladder.engines.recipe import STAMP, Recipe, home, python
+from onechip.ladder.host import Host, this_host
+
+READY = "packages.done"
+"""In an environment whose wheels are all in: only the compiler step and the check are left."""
+CHECK_S = 900
+
+
+def install(engine: Engine, say: Say, doing: Say, *, force: bool = False) -> bool:
+    """Installs an engine; False if it was here already, with the pins of today.
+
+    Args:
+        say: shows a line that stays. doing: shows a line that the next one replaces.
+
+    Raises:
+        UsageError: there is nothing to install.
+        InstallError: it cannot be installed here, or a step failed; the same command goes on.
+    """
+    recipe = engine.recipe
+    if recipe is None:
+        raise UsageError(f"{engine.name} is not installed by onechip. {engine.install}")
+    lock = _lock(engine, recipe, this_host())
+    folder = home(engine.name)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with _alone(engine.name):
+        if not force and stamp(engine.name).get("lock_sha256") == lock.sha256:
+            return False
+        began = time.monotonic()
+        interpreter = find_python(recipe.python)
+        _say_first(engine.name, recipe, interpreter, say)
+        _check_room(recipe, folder.parent)
+        _check_tools(engine.name, recipe)
+        if force or stamp(engine.name):
+            shutil.rmtree(folder, ignore_errors=True)
+        _packages(engine.name, interpreter, lock, doing)
+        if recipe.build is not None:
+            say(f"{engine.name}: {recipe.build.what}")
+            recipe.build.run(folder, doing)
+        doing("trying it")
+        _prove(engine.name, recipe)
+        _write_stamp(engine.name, lock, interpreter, time.monotonic() - began)
+        shutil.rmtree(_wheels(engine.name), ignore_errors=True)
+    return True
+
+
+def uninstall(name: str) -> bool:
+    """Removes an engine's environment, what was fetched for it and its log; False if nothing was there."""
+    everything = (home(name), _wheels(name), _log(name))
+    found = [path for path in everything if path.exists()]
+    for path in found:
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    _mutex(name).unlink(missing_ok=True)
+    return bool(found)
+
+
+def stamp(name: str) -> dict[str, str]:
+    """What was written when an engine's installation ended; empty if it has not."""
+    try:
+        found = json.loads((home(name) / STAMP).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _lock(engine: Engine, recipe: Recipe, host: Host) -> locks.Lock:
+    obstacle = engine.obstacle(host)
+    if obstacle is not None:
+        raise InstallError(f"{engine.name} does not run here: {obstacle}")
+    lock = locks.read(recipe.lock, host.platform)
+    if lock is None:
+        known = ", ".join(locks.platforms(recipe.lock)) or "none yet"
+        raise InstallError(
+            f"{engine.name} has no lock for {host.platform} (there are: {known}). {recipe.elsewhere}".strip()
+        )
+    return lock
+
+
+def _say_first(name: str, recipe: Recipe, interpreter: Path, say: Say) -> None:
+    fetched, taken = recipe.download_bytes / 1e6, recipe.disk_bytes / 1e9
+    say(f"{name}: about {fetched:.0f} MB to fetch and {taken:.1f} GB of disk, made with {interpreter}")
+    say(f"{name}: into {home(name)}")
+    if recipe.build is not None:
+        say(f"{name}: {recipe.build.what}, about {recipe.build.minutes} minutes on two cores.")
+
+
+def _check_room(recipe: Recipe, folder: Path) -> None:
+    build = 0 if recipe.build is None else recipe.build.disk_bytes
+    needed = recipe.download_bytes + recipe.disk_bytes + build
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise InstallError(
+            f"{folder} has {free / 1e9:.1f} GB free and {needed / 1e9:.1f} GB are needed for a while: free"
+            " some, or set XDG_CACHE_HOME to a folder on a larger disk."
+        )
+
+
+def _check_tools(name: str, recipe: Recipe) -> None:
+    tools = () if recipe.build is None else recipe.build.tools
+    missing = [tool for tool in tools if shutil.which(tool) is None]
+    if missing:
+        raise InstallError(
+            f"{name} is compiled here and {', '.join(missing)} cannot be found: install it with your system's"
+            f" packages (Debian, Ubuntu: apt install {' '.join(missing)}), then run the same command again."
+        )
+
+
+def _packages(name: str, interpreter: Path, lock: locks.Lock, doing: Say) -> None:
+    """The environment with all wheels in it; what is half done from before is begun anew, wheels are kept."""
+    folder, wheels = home(name), _wheels(name)
+    ready = folder / READY
+    if ready.is_file() and ready.read_text() == lock.sha256:
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    doing("making the environment")
+    _run([str(interpreter), "-I", "-m", "venv", str(folder)], f"{name}: the environment cannot be made")
+    pip = Pip(python(name), _log(name))
+    pip.upgrade()
+    wheels.mkdir(parents=True, exist_ok=True)
+    indexes = [index for index in lock.indexes if locks.reachable(index)]
+    pip.fetch(lock.pins, wheels, indexes, doing)
+    pip.install(lock.pins, wheels, doing)
+    ready.write_text(lock.sha256)
+
+
+def _prove(name: str, recipe: Recipe) -> None:
+    _run([str(python(name)), "-I", *recipe.check], f"{name} was installed and does not work")
+
+
+def _run(command: list[str], failure: str) -> None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, env=clean(), timeout=CHECK_S)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise InstallError(f"{failure}: {error}.") from None
+    if done.returncode != 0:
+        lines = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()
+        raise InstallError(f"{failure}: {lines[-1].strip()[:300]}")
+
+
+def _write_stamp(name: str, lock: locks.Lock, interpreter: Path, seconds: float) -> None:
+    facts = {
+        "lock": lock.name,
+        "lock_sha256": lock.sha256,
+        "python": str(interpreter),
+        "seconds": f"{seconds:.0f}",
+    }
+    fresh = home(name) / f"{STAMP}.new"
+    fresh.write_text(json.dumps(facts, indent=2) + "\n")
+    fresh.replace(home(name) / STAMP)
+
+
+@contextlib.contextmanager
+def _alone(name: str) -> Iterator[None]:
+    """One installation of an engine at a time; the system lets go of the lock however this process ends."""
+    with _mutex(name).open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise InstallError(f"{name} is being installed by another process: wait for it.") from None
+        yield
+
+
+def _mutex(name: str) -> Path:
+    return home(name).with_name(f"{name}.lock")
+
+
+def _wheels(name: str) -> Path:
+    return home(name).with_name(f"{name}.wheels")
+
+
+def _log(name: str) -> Path:
+    return home(name).with_name(f"{name}.log")

