@@ -96,10 +96,10 @@ def test_time_grows_with_the_length_only() -> None:
 
     def seconds(count: int) -> float:
         def once() -> float:
-            stream, start = tokenizer.stream(), time.perf_counter()
+            stream, start = tokenizer.stream(), time.thread_time()
             for _ in range(count):
                 stream.push(byte)
-            return time.perf_counter() - start
+            return time.thread_time() - start
 
         return min(once() for _ in range(3))
 
