@@ -228,7 +228,7 @@ def _notices(ladders: Sequence[tuple[str, Summary]], comparisons: Iterable[Compa
     if ladders:
         yield (
             "Own lines: one request is job one alone, end to end; start is with an empty cache; many requests"
-            " are the whole batch of the sweep. Where a setting differs from the head, it stands beside the figure."
+            " are the whole batch of the sweep. A setting unlike the column's head stands beside its figure."
         )
     for name, summary in ladders:
         m = summary.manifest

@@ -24,7 +24,8 @@ from onechip.ladder.target import Target
 
 POLL_S = 0.02
 """How finely the stretches of a start are measured."""
-STOP_S = 20.0
+STOP = ((signal.SIGINT, 5.0), (signal.SIGTERM, 15.0))
+"""Signals and how long each may take. What a shell started in its background may be deaf to the first."""
 LOG_LINES = 12
 """Of an engine's log, in a report."""
 LOG_BYTES = 8000
@@ -174,13 +175,15 @@ class EngineProcess:
         return None if before is None or now is None else max(0, now - before)
 
     def stop(self) -> str | None:
-        """Interrupts, then kills the group, and waits for its memory; a note if that did not come back."""
+        """Asks the group to end, kills it, and waits for its memory; a note if that did not come back."""
         if self._process is None or self._before is None:
             return None
         held = self.resident_bytes() or 0
-        self._signal(signal.SIGINT)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(STOP_S)
+        for number, wait_s in STOP:
+            self._signal(number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(wait_s)
+                break
         self._signal(signal.SIGKILL)
         self._process.wait()
         self._drop_leash()
