@@ -16,8 +16,11 @@ from onechip.engine.types import Dtype
 from onechip.kernels.api import GROUP, Int4, Leaf
 from onechip.models import decoder
 from onechip.models.config import ModelConfig
-from onechip.models.layout import Params, TreePath, expected_tensors
+from onechip.models.layout import EMBED, HEAD, PLE_EMBED, Params, TreePath, expected_tensors
 from onechip.models.quant import dequantize_int4
+
+PACKED_BYTES = 0.5 + 2 / GROUP
+"""Of one value in a packed int4 tensor, its share of the scale included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +31,13 @@ class Precision:
         activations: dtype of activations, cache and dense weights.
         int4: linear weights carry 4-bit values.
         packed: they also stay packed; otherwise they are expanded once, at load.
+        packed_tables: names of the tables, and of an untied head, that stay packed too.
     """
 
     activations: Any
     int4: bool
     packed: bool
+    packed_tables: tuple[str, ...] = ()
 
     def describe(self) -> str:
         """For the terminal: what is served, and what of it is not as small as it could be."""
@@ -40,19 +45,22 @@ class Precision:
         if not self.int4:
             return f"{name} weights"
         if self.packed:
-            return f"int4 weights, {name} activations"
+            what = "int4 weights and tables" if self.packed_tables else "int4 weights"
+            return f"{what}, {name} activations"
         return f"int4 weights expanded to {name} at load (this chip has no int4 kernel here yet)"
 
 
-def choose_precision(wish: Dtype, stored_int4: bool, platform: str) -> Precision:
-    """What `--dtype` means for this checkpoint on this platform.
+def choose_precision(wish: Dtype, stored: frozenset[str], platform: str) -> Precision:
+    """What `--dtype` means on this platform for a checkpoint with int4 tensors of these names.
 
     On the CPU, plain XLA would expand int4 weights again in every step, which is several times slower than
     reading them expanded; elsewhere they stay packed.
     """
-    int4 = wish == "w4a16" or (wish == "auto" and stored_int4)
+    int4 = wish == "w4a16" or (wish == "auto" and bool(stored))
     activations = jnp.float32 if wish == "f32" else jnp.bfloat16
-    return Precision(activations, int4, packed=int4 and platform != "cpu")
+    packed = int4 and platform != "cpu"
+    tables = sorted(stored & {EMBED, PLE_EMBED, HEAD}) if packed else ()
+    return Precision(activations, int4, packed, tuple(tables))
 
 
 def host_dtype(precision: Precision) -> np.dtype[Any]:
@@ -68,15 +76,21 @@ def planned_bytes(config: ModelConfig, precision: Precision, int4: frozenset[str
         int4: names of the tensors that have 4-bit values when they are placed.
     """
     dense_bytes = jnp.dtype(precision.activations).itemsize
-    packed_bytes = 0.5 + 2 / GROUP
     specs = expected_tensors(config)
     packed = {spec.path for spec in specs if spec.name in int4} if precision.packed else set()
     expanded = _expanded_for_their_product({spec.path for spec in specs}, packed)
     total = 0.0
     for spec in specs:
         stays = spec.path in packed and spec.path not in expanded
-        total += math.prod(spec.shape) * (packed_bytes if stays else dense_bytes)
+        total += math.prod(spec.shape) * (PACKED_BYTES if stays else dense_bytes)
     return int(total)
+
+
+def fetched_bytes(config: ModelConfig, precision: Precision) -> int:
+    """Bytes of the per-layer table, of which a step reads some rows only."""
+    packed = PLE_EMBED in precision.packed_tables
+    each = PACKED_BYTES if packed else jnp.dtype(precision.activations).itemsize
+    return int(config.ple_vocab * len(config.layers) * config.ple_dim * each)
 
 
 def _expanded_for_their_product(paths: set[TreePath], packed: set[TreePath]) -> set[TreePath]:

@@ -13,12 +13,13 @@ import jax.numpy as jnp
 
 from onechip.engine import cache
 from onechip.engine.chip import Chip
-from onechip.engine.placement import Precision
+from onechip.engine.placement import Precision, fetched_bytes
 from onechip.engine.scheduler import Limits
 from onechip.engine.types import EngineConfig
 from onechip.errors import CapacityError, UsageError
 from onechip.kernels.api import SPAN_BLOCK
 from onechip.models.config import ModelConfig
+from onechip.models.layout import EMBED, HEAD
 
 GIB = 2**30
 MAX_REQUESTS = 64
@@ -109,6 +110,8 @@ def scratch_bytes(config: ModelConfig, slots: int, precision: Precision) -> int:
     logits = 4 * slots * config.vocab
     # Plain JAX expands an int4 weight where it is used; a float32 head is laid out once more for the product.
     expanded = mlp * config.hidden if precision.packed else 0
+    if (EMBED if config.tied else HEAD) in precision.packed_tables:
+        expanded = max(expanded, config.hidden * config.vocab)
     head = config.hidden * config.vocab if precision.activations == jnp.float32 else 0
     per_row = mlp + attention + ple + scores + 6 * config.hidden
     return size * (rows * per_row + blocks + logits + expanded + head)
@@ -153,7 +156,7 @@ def make_plan(
 
     def planned(slots: int, context: int) -> Plan:
         rows = _row_buckets(slots)
-        streamed = weight_bytes - 2 * config.ple_vocab * len(config.layers) * config.ple_dim
+        streamed = weight_bytes - fetched_bytes(config, precision)
         return Plan(
             context=context,
             slots=rows[-1],

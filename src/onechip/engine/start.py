@@ -88,7 +88,7 @@ def load(wishes: EngineConfig, progress: Progress) -> LoadedEngine:
     int4 = int4_tensors(wishes.model, config)
     tokenizer = Tokenizer.load(wishes.model, config.eos_ids)
     chip = Chip.detect()
-    precision = placement.choose_precision(wishes.dtype, bool(int4), chip.platform)
+    precision = placement.choose_precision(wishes.dtype, int4, chip.platform)
     if wishes.dtype == "w4a16":
         int4 |= {spec.name for spec in expected_tensors(config) if packable(spec)}
     weight_bytes = placement.planned_bytes(config, precision, int4)

@@ -28,6 +28,9 @@ Params = dict[str, Any]
       ple_gate W [P, H]   ple_out W [H, P]   ple_post_norm [H]      if ple_dim
 """
 
+EMBED, PLE_EMBED, HEAD = "embed_tokens.weight", "embed_tokens_per_layer.weight", "lm_head.weight"
+"""Names of the tensors that have a row for each token id."""
+
 TreePath = tuple[str | int, ...]
 """Keys into Params, from the root."""
 
@@ -63,13 +66,11 @@ class TensorSpec:
 
 def expected_tensors(config: ModelConfig) -> list[TensorSpec]:
     """Every tensor that a checkpoint of this model must have, in the order of the forward pass."""
-    specs = [TensorSpec("embed_tokens.weight", ("embed",), (config.vocab, config.hidden), table=True)]
+    specs = [TensorSpec(EMBED, ("embed",), (config.vocab, config.hidden), table=True)]
     if config.ple_dim:
         width = len(config.layers) * config.ple_dim
         specs += [
-            TensorSpec(
-                "embed_tokens_per_layer.weight", ("ple_embed",), (config.ple_vocab, width), table=True
-            ),
+            TensorSpec(PLE_EMBED, ("ple_embed",), (config.ple_vocab, width), table=True),
             TensorSpec(
                 "per_layer_model_projection.weight", ("ple_proj",), (width, config.hidden), linear=True
             ),
@@ -79,7 +80,7 @@ def expected_tensors(config: ModelConfig) -> list[TensorSpec]:
         specs += _layer_tensors(config, layer)
     specs.append(TensorSpec("norm.weight", ("norm",), (config.hidden,)))
     if not config.tied:
-        specs.append(TensorSpec("lm_head.weight", ("lm_head",), (config.vocab, config.hidden), linear=True))
+        specs.append(TensorSpec(HEAD, ("lm_head",), (config.vocab, config.hidden), linear=True))
     return specs
 
 
