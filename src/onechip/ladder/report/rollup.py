@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 from jinja2 import Environment, StrictUndefined
@@ -34,12 +35,23 @@ BRIEF = (
 """The same for a terminal; speeds are tok/s."""
 WIDE = (0, 1, 2, 7, 8, 9)
 NEEDS, SOURCE = 8, 9
+LEAST_WIDTH = 12
+"""Words up to this length are never broken in a terminal."""
 HERE = files("onechip.ladder.report")
 
 
 def tables(rollup: Rollup) -> list[Table]:
-    """One table a model; its title is the model's name."""
-    return [Table(group.model, HEAD, tuple(_rows(group)), WIDE) for group in rollup.groups]
+    """One table a model, which is its title; without columns in which no line has anything."""
+    return [_filled(group.model, HEAD, _rows(group)) for group in rollup.groups]
+
+
+def _filled(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], out: Sequence[int] = ()) -> Table:
+    """Without empty columns and those of `out`."""
+    kept = [at for at in range(len(head)) if at not in out and any(row[at] not in (NONE, "") for row in rows)]
+    wide = tuple(number for number, at in enumerate(kept) if at in WIDE)
+    return Table(
+        title, tuple(head[at] for at in kept), tuple(tuple(row[at] for at in kept) for row in rows), wide
+    )
 
 
 def _rows(group: Group) -> list[tuple[str, ...]]:
@@ -81,30 +93,24 @@ def _quality(line: Line) -> str:
 def terminal(rollup: Rollup) -> RenderableType:
     """Figures as tables, and all sentences below them: a terminal is too narrow for both side by side."""
     parts: list[RenderableType] = []
-    for group, table in zip(rollup.groups, tables(rollup), strict=True):
+    for group in rollup.groups:
         needs = [f"{line.chip}, {_engine(line)}: {line.needs}" for line in group.lines if line.needs]
-        parts += [_rich(group, table), *(Text(f"• {text}") for text in needs)]
+        parts += [_rich(group), *(Text(f"• {text}") for text in needs)]
         parts += [*(Text(f"! {remark}", style="yellow") for remark in group.remarks), Text("")]
     return Lines(*parts, *(Text(f"! {remark}", style="yellow") for remark in rollup.remarks))
 
 
-def _rich(group: Group, table: Table) -> RichTable:
-    """Without what it needed, and without columns in which no line has anything."""
-    shown = RichTable(
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-        title=table.title,
-        title_justify="left",
-        title_style="bold",
-    )
-    wordy = {NEEDS} if len({line.source for line in group.lines}) > 1 else {NEEDS, SOURCE}
-    filled = [at for at in range(len(HEAD)) if any(row[at] not in (NONE, "") for row in table.rows)]
-    kept = [at for at in filled if at not in wordy]
-    for at in kept:
-        shown.add_column(BRIEF[at], justify="left" if at in WIDE else "right", no_wrap=at < 2)
+def _rich(group: Group) -> RichTable:
+    one_source = len({line.source for line in group.lines}) == 1
+    table = _filled(group.model, BRIEF, _rows(group), (NEEDS, SOURCE) if one_source else (NEEDS,))
+    shown = RichTable(box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False)
+    shown.title, shown.padding = table.title, (0, 1, 0, 0)
+    for at, name in enumerate(table.head):
+        longest = max(len(word) for row in table.rows for word in (*name.split(), *row[at].split()))
+        side: Literal["left", "right"] = "left" if at in table.wide else "right"
+        shown.add_column(name, justify=side, min_width=min(longest, LEAST_WIDTH), overflow="fold")
     for row in table.rows:
-        shown.add_row(*(Text(row[at]) for at in kept))
+        shown.add_row(*(Text(cell) for cell in row))
     return shown
 
 
