@@ -217,6 +217,7 @@ def _said(command: list[str], failure: str) -> str:
 
 
 def read(folder: Path) -> Weights | None:
+    """What a cache folder holds; None if it is not finished."""
     try:
         found = msgspec.json.decode((folder / RECORD).read_bytes(), type=Weights)
     except (OSError, msgspec.DecodeError):
@@ -225,6 +226,7 @@ def read(folder: Path) -> Weights | None:
 
 
 def keep(folder: Path, weights: Weights) -> Weights:
+    """Writes the record that says that a cache folder is finished."""
     folder.mkdir(parents=True, exist_ok=True)
     fresh = folder / f"{RECORD}.new"
     fresh.write_bytes(msgspec.json.format(msgspec.json.encode(weights)) + b"\n")

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from onechip.ladder.engines import llama_cpp, mistral_rs, onechip, openai, transformers, vllm
+from onechip.ladder.engines import (
+    litert_lm,
+    llama_cpp,
+    mistral_rs,
+    onechip,
+    openai,
+    pytorch,
+    rust_pjrt,
+    sglang,
+    sglang_jax,
+    tpu_inference,
+    transformers,
+    vllm,
+)
 from onechip.ladder.engines.engine import Engine
 
 ENGINES: dict[str, Engine] = {
@@ -13,6 +26,13 @@ ENGINES: dict[str, Engine] = {
         vllm.ENGINE,
         mistral_rs.ENGINE,
         transformers.ENGINE,
+        pytorch.ENGINE,
+        litert_lm.ENGINE,
+        sglang.ENGINE,
+        sglang_jax.ENGINE,
+        tpu_inference.JAX,
+        tpu_inference.TORCH,
+        rust_pjrt.ENGINE,
         openai.ENGINE,
     )
 }
