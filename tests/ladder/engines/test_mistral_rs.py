@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from gguf import GGUFReader
 from safetensors.numpy import load_file, save_file
 
 from onechip.errors import EngineError
@@ -65,23 +66,34 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
         nested(tmp_path, tmp_path / "cache")
 
 
-def launch(checkpoint: Path, cache: Path, *flags: str) -> tuple[list[str], dict[str, str]]:
-    arm = Arm("mistral.rs", "mistral.rs", "acorn", flags)
+def launch(
+    checkpoint: Path, cache: Path, *flags: str, model: str = "acorn"
+) -> tuple[list[str], dict[str, str]]:
+    arm = Arm("mistral.rs", "mistral.rs", model, flags)
     host = Host("linux", "x86_64", "cpu", 6, 16 << 30)
     assert ENGINE.launch is not None
     made = ENGINE.launch(Start(arm, checkpoint, 1234, cache, host, 9, 300))
     return made.command, made.environment
 
 
-def test_the_front_is_run_by_the_engines_own_python(
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    home = recipe.home("mistral.rs")
+    (home / "lib" / "python3.11" / "site-packages" / "mistralrs-0.9.5.dist-info").mkdir(parents=True)
+    (home / recipe.STAMP).write_text("{}")
+
+
+def test_what_is_not_installed_is_said(
     text_only: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(EngineError, match=r"onechip ladder install mistral\.rs"):
         launch(text_only, tmp_path / "cache")
-    home = recipe.home("mistral.rs")
-    (home / "lib" / "python3.11" / "site-packages" / "mistralrs-0.9.5.dist-info").mkdir(parents=True)
-    (home / recipe.STAMP).write_text("{}")
+
+
+@pytest.mark.usefixtures("installed")
+def test_the_front_is_run_by_the_engines_own_python(text_only: Path, tmp_path: Path) -> None:
     assert ENGINE.version() == "0.9.5"
     command, environment = launch(text_only, tmp_path / "cache", "--dtype", "f32")
     assert command[0] == str(recipe.python("mistral.rs"))
@@ -91,3 +103,27 @@ def test_the_front_is_run_by_the_engines_own_python(
     assert command[-2:] == ["--dtype", "f32"]
     assert environment == {"RAYON_NUM_THREADS": "6", "MISTRALRS_CPU_KV_F32": "1"}
     assert "MISTRALRS_CPU_KV_F32" not in launch(text_only, tmp_path / "cache", "--dtype", "bf16")[1]
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_gguf_file_gets_the_text_models_config_and_a_projector(tmp_path: Path) -> None:
+    """The config of the published checkpoint holds the text model's; the projector is a GGUF file."""
+    model = tmp_path / "published"
+    model.mkdir()
+    config = {"model_type": "gemma4", "text_config": {"model_type": "gemma4_text"}, "vision_config": {}}
+    (model / "config.json").write_text(json.dumps(config))
+    (model / "tokenizer.json").write_text("{}")
+    command, _ = launch(tmp_path / "m.gguf", tmp_path / "cache", model=str(model))
+    made = Path(command[command.index("--config") + 1])
+    assert json.loads((made / "config.json").read_text()) == {"model_type": "gemma4_text"}
+    assert (made / "tokenizer.json").is_file()
+    reader = GGUFReader(command[command.index("--projector") + 1])
+    assert reader.tensors == []
+    assert reader.fields["clip.projector_type"].contents() == "gemma4v"
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_gguf_file_alone_has_no_config(tmp_path: Path) -> None:
+    (tmp_path / "m.gguf").touch()
+    with pytest.raises(EngineError, match=r"m\.gguf only with the config\.json"):
+        launch(tmp_path / "m.gguf", tmp_path / "cache", model=str(tmp_path / "m.gguf"))

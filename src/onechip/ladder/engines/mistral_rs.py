@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from onechip.errors import EngineError
+from onechip.ladder import weights
 from onechip.ladder.engines import recipe
 from onechip.ladder.engines.engine import Engine, Launch, Start, Variant
 from onechip.ladder.engines.recipe import Recipe
@@ -19,19 +20,69 @@ FRONT = Path(__file__).parent / "fronts" / "mistral_rs.py"
 PREFIX, NESTED_PREFIX = "model.", "model.language_model."
 """Of tensor names, in a checkpoint of the text model alone and in the published one."""
 COPY_BYTES = 16 << 20
+PROJECTOR = {
+    "general.architecture": "clip",
+    "general.type": "mmproj",
+    "clip.projector_type": "gemma4v",
+}
+GGUF_STRING = 8
+"""The format's number for a text value."""
+COMPANIONS = ("tokenizer.json", "tokenizer_config.json", "generation_config.json", "chat_template.jinja")
 
 
 def _launch(start: Start) -> Launch:
     if recipe.installed(NAME, DISTRIBUTION) is None:
         raise EngineError("mistral.rs is not installed: run onechip ladder install mistral.rs")
-    model = start.checkpoint if start.checkpoint.suffix == ".gguf" else nested(start.checkpoint, start.cache)
-    command = [str(recipe.python(NAME)), str(FRONT), "--model", str(model), "--port", str(start.port)]
-    command += ["--alias", start.arm.model, "--requests", str(start.requests), *start.arm.flags]
+    if start.checkpoint.suffix == ".gguf":
+        words = ["--model", str(start.checkpoint), *_companions(start.arm.model, start.cache)]
+    else:
+        words = ["--model", str(nested(start.checkpoint, start.cache))]
+    words += ["--port", str(start.port), "--alias", start.arm.model, "--requests", str(start.requests)]
     environment = {"RAYON_NUM_THREADS": str(start.host.threads)}
     if "f32" in start.arm.flags:
         # Its cache is float16 on a CPU whatever the weights are, unless this is set.
         environment["MISTRALRS_CPU_KV_F32"] = "1"
-    return Launch(command, environment)
+    return Launch([str(recipe.python(NAME)), str(FRONT), *words, *start.arm.flags], environment)
+
+
+def _companions(model: str, cache: Path) -> list[str]:
+    """What mistral.rs wants beside a GGUF file of Gemma 4, made in `cache`.
+
+    It takes the config from the checkpoint that the file came from, and refuses to load without a projector
+    for images. With the config of the text model alone it never reads the projector's tensors, so one without
+    any serves.
+
+    Raises:
+        EngineError: the model is a .gguf file itself, and no config.json is known.
+    """
+    folder = weights.source(model)
+    if folder.is_file():
+        raise EngineError(
+            f"mistral.rs takes {model} only with the config.json that it was made from: give the ladder the"
+            " checkpoint's folder, from which it makes the .gguf file itself."
+        )
+    made = cache / "config"
+    made.mkdir(parents=True, exist_ok=True)
+    config = json.loads((folder / "config.json").read_bytes())
+    (made / "config.json").write_text(json.dumps(config.get("text_config", config)))
+    for name in COMPANIONS:
+        if (folder / name).is_file():
+            shutil.copyfile(folder / name, made / name)
+    projector = cache / "projector.gguf"
+    projector.write_bytes(empty_projector())
+    return ["--config", str(made), "--projector", str(projector)]
+
+
+def empty_projector() -> bytes:
+    """A GGUF file (version 3) with the metadata of Gemma 4's projector and no tensors."""
+
+    def text(value: str) -> bytes:
+        return struct.pack("<Q", len(value)) + value.encode()
+
+    content = b"GGUF" + struct.pack("<IQQ", 3, 0, len(PROJECTOR))
+    for name, value in PROJECTOR.items():
+        content += text(name) + struct.pack("<I", GGUF_STRING) + text(value)
+    return content + b"\0" * (-len(content) % 32)
 
 
 def nested(checkpoint: Path, cache: Path) -> Path:

@@ -80,7 +80,9 @@ def runner(monkeypatch: pytest.MonkeyPatch) -> Iterator[Runner]:
     assert spec.loader is not None
     front: Any = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(front)
-    options = SimpleNamespace(model="/x/acorn", alias="acorn", dtype="f32", requests=5, projector="")
+    options = SimpleNamespace(
+        model="/x/acorn", alias="acorn", dtype="f32", requests=5, projector=None, config=None
+    )
     front.Handler.engine = front.Mistral(options)
     server = front.Server(("127.0.0.1", 0), front.Handler)
     thread = threading.Thread(target=server.serve_forever, args=(0.02,))

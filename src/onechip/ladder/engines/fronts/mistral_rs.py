@@ -63,7 +63,8 @@ class Mistral:
                 str(model.parent),
                 model.name,
                 dtype=dtype[options.dtype],
-                mmproj_filename=options.projector or None,
+                mmproj_filename=options.projector,
+                tok_model_id=options.config,
             )
         architecture = binding.MultimodalArchitecture.Gemma4
         return binding.Which.MultimodalPlain(str(model), arch=architecture, dtype=dtype[options.dtype])
@@ -269,7 +270,8 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--dtype", choices=("bf16", "f16", "f32"), default="bf16")
     parser.add_argument("--requests", type=int, default=64, help="the most that run at once")
-    parser.add_argument("--projector", default="", help="GGUF of the projector that goes with a .gguf model")
+    parser.add_argument("--projector", help="GGUF of the projector that goes with a .gguf model")
+    parser.add_argument("--config", help="folder with the config.json and tokenizer of a .gguf model")
     options = parser.parse_args()
     Handler.engine = Mistral(options)
     # The binding's own threads do not stop for an interrupt.
