@@ -102,6 +102,7 @@ class Loop:
     def __init__(self, model: Any, rows: int, context: int) -> None:
         self.model, self.rows, self.context = model, rows, context
         self.device = model.device
+        self.words = int(model.get_input_embeddings().num_embeddings)
         config = model.config.get_text_config()
         sliding = "sliding_attention" in (getattr(config, "layer_types", None) or ())
         self.window = int(config.sliding_window) if sliding else None
@@ -231,8 +232,8 @@ class Service:
         prompt = self.chat_prompt(body) if chat else body.get("prompt", "")
         if isinstance(prompt, str):
             prompt = self.tokenizer.encode(prompt, add_special_tokens=not chat)
-        if not prompt or not all(isinstance(token, int) for token in prompt):
-            raise Refused("the prompt must be a text or a list of token ids, and not empty.")
+        if not prompt or not all(isinstance(token, int) and 0 <= token < self.loop.words for token in prompt):
+            raise Refused(f"the prompt must be a text or a list of token ids below {self.loop.words}.")
         asked = body.get("max_completion_tokens") or body.get("max_tokens")
         limit = int(asked or min(DEFAULT_TOKENS, max(1, self.loop.context - len(prompt))))
         if len(prompt) + limit > self.loop.context:
