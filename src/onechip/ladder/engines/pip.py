@@ -6,6 +6,7 @@ pip reads the user's configuration (indexes, proxies, certificates); nothing of 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
@@ -16,7 +17,7 @@ from onechip.errors import InstallError
 from onechip.ladder.engines.locks import normal
 
 BATCH = 12
-NEEDED = "pip>=24.1"
+SAYS_BYTES = (24, 1)
 """The first pip that says its progress in a form that programs can read."""
 ELSEWHERE = (
     "PIP_PREFIX",
@@ -53,13 +54,14 @@ class Pip:
         """
         missing = [pin for pin in pins if not has_wheel(wheels, pin)]
         part = wheels / "part"
+        bar = "raw" if self._says_bytes() else "off"
         extra = [word for index in indexes for word in ("--extra-index-url", index)]
         for start in range(0, len(missing), BATCH):
             batch = missing[start : start + BATCH]
             part.mkdir(parents=True, exist_ok=True)
             screen = _Fetching(len(pins) - len(missing) + start, len(pins), doing)
             self.run(
-                ["download", "--no-deps", "--progress-bar", "raw", "--dest", str(part), *extra, *batch],
+                ["download", "--no-deps", "--progress-bar", bar, "--dest", str(part), *extra, *batch],
                 screen.line,
             )
             for file in part.iterdir():
@@ -73,8 +75,19 @@ class Pip:
         )
 
     def upgrade(self) -> None:
-        """Brings pip itself to a version that this file can use."""
-        self.run(["install", "--upgrade", NEEDED], lambda line: None)
+        """Brings a pip that does not say how far it is to one that does, where the index has one."""
+        if not self._says_bytes():
+            with contextlib.suppress(InstallError):
+                self.run(
+                    ["install", "--upgrade", f"pip>={'.'.join(map(str, SAYS_BYTES))}"], lambda line: None
+                )
+
+    def _says_bytes(self) -> bool:
+        """By the version of the environment's pip."""
+        for found in self.python.parent.parent.glob("lib/python*/site-packages/pip-*.dist-info"):
+            numbers = found.name.removeprefix("pip-").split(".")[:2]
+            return all(map(str.isdigit, numbers)) and tuple(map(int, numbers)) >= SAYS_BYTES
+        return False
 
     def run(self, words: Sequence[str], line: Say) -> None:
         """Runs one pip command; every line that it says goes into the log and to `line`.

@@ -1,0 +1,244 @@
+"""`ladder install`: from nothing and once, on after a failure, and what is refused before it begins."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import sys
+import zipfile
+from collections import namedtuple
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from onechip.errors import InstallError, UsageError
+from onechip.ladder.engines import ENGINES, install, locks, pythons, recipe
+from onechip.ladder.engines.engine import Engine
+from onechip.ladder.engines.locks import Lock
+from onechip.ladder.engines.pip import Pip, clean, has_wheel
+from onechip.ladder.engines.recipe import Build, Recipe
+from onechip.ladder.host import this_host
+
+PINS = tuple(f"part-{n}=={n}.0" for n in range(30))
+STUB = f"""#!{sys.executable}
+# Stands for an environment's python whose pip downloads: it fails at the pin that the file `broken` names.
+import pathlib, re, sys
+here, words = pathlib.Path(__file__).parent, sys.argv
+folder = pathlib.Path(words[words.index("--dest") + 1])
+for pin in [word for word in words if "==" in word]:
+    name, version = pin.split("==")
+    print(f"Collecting {{pin}}")
+    if (here / "broken").exists() and (here / "broken").read_text() == pin:
+        print(f"ERROR: No matching distribution found for {{pin}}")
+        sys.exit(1)
+    print("Progress 1000000 of 2000000")
+    (folder / f"{{name.replace('-', '_')}}-{{version}}-py3-none-any.whl").write_bytes(b"")
+with open(here / "asked", "a") as asked:
+    asked.write(" ".join(word for word in words if "==" in word) + "\\n")
+"""
+
+
+def quiet(line: str) -> None:
+    """Shows nothing."""
+
+
+def peer(
+    build: Build | None = None, check: tuple[str, ...] = ("-c", "import peer_core"), **more: object
+) -> Engine:
+    made = Recipe("peer", ("3.11", "3.12", "3.13"), 1000, 1000, check, build, "Do it by hand.")
+    version: Callable[[], str | None] = lambda: recipe.installed("peer", "peer-core")  # noqa: E731
+    return Engine("peer", "", {}, version, None, recipe=made, **more)  # type: ignore[arg-type]
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache; the lock of `peer` has one pin."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    lock = Lock("peer.txt", ("peer-core==1.5",), (), "abc")
+    monkeypatch.setattr(locks, "read", lambda stem, platform: lock)
+    return tmp_path / "cache" / "onechip" / "engines"
+
+
+def wheel(folder: Path) -> None:
+    """peer-core 1.5, one empty module."""
+    info = "peer_core-1.5.dist-info"
+    with zipfile.ZipFile(folder / "peer_core-1.5-py3-none-any.whl", "w") as file:
+        file.writestr("peer_core.py", "")
+        file.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: peer-core\nVersion: 1.5\n")
+        file.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        file.writestr(f"{info}/RECORD", "")
+
+
+def test_from_nothing_once_and_away(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real environment, from a folder of wheels; our own PYTHONPATH does not get in."""
+    (tmp_path / "ours").mkdir()
+    (tmp_path / "ours" / "peer_core.py").write_text("raise SystemExit('ours was imported')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "ours"))
+    wheel(tmp_path)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    said: list[str] = []
+    engine = peer()
+    assert engine.version() is None
+    assert install.install(engine, said.append, said.append) is True
+    assert engine.version() == "1.5"
+    assert said[0].startswith("peer: about 0 MB to fetch and 0.0 GB of disk, made with ")
+    assert {path.name for path in cache.iterdir()} == {"peer", "peer.lock", "peer.log"}
+    assert install.stamp("peer")["lock_sha256"] == "abc"
+    said.clear()
+    assert install.install(engine, said.append, said.append) is False
+    assert said == []
+    assert install.uninstall("peer") is True
+    assert list(cache.iterdir()) == []
+    assert install.uninstall("peer") is False
+
+
+@pytest.fixture
+def stub(tmp_path: Path) -> Pip:
+    program = tmp_path / "python"
+    program.write_text(STUB)
+    program.chmod(0o755)
+    return Pip(program, tmp_path / "log")
+
+
+def test_what_was_fetched_is_not_fetched_again(stub: Pip, tmp_path: Path) -> None:
+    wheels, said = tmp_path / "wheels", list[str]()
+    wheels.mkdir()
+    (tmp_path / "broken").write_text("part-20==20.0")
+    with pytest.raises(
+        InstallError, match=r"No matching distribution found for part-20==20.0 \(all that pip"
+    ):
+        stub.fetch(PINS, wheels, ["https://index.example/simple"], said.append)
+    assert [pin for pin in PINS if has_wheel(wheels, pin)] == list(PINS[:12])
+    (tmp_path / "broken").unlink()
+    stub.fetch(PINS, wheels, [], said.append)
+    assert all(has_wheel(wheels, pin) for pin in PINS)
+    asked = [line.split() for line in (tmp_path / "asked").read_text().splitlines()]
+    assert [pin for batch in asked for pin in batch] == list(PINS)
+    assert said[0] == "fetching 1 of 30: part-0"
+    assert said[1] == "fetching 1 of 30: part-0, 1 of 2 MB"
+    assert said[-2] == "fetching 30 of 30: part-29"
+
+
+class _Environment:
+    """Stands for venv and pip: what `install` does with them, counted."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.done: list[str] = []
+        monkeypatch.setattr(install, "_run", self.run)
+        monkeypatch.setattr(install, "Pip", lambda python, log: self)
+
+    def run(self, command: list[str], failure: str) -> None:
+        making = "venv" in command
+        self.done.append("environment" if making else "check")
+        if making:
+            Path(command[-1]).mkdir(parents=True)
+
+    def upgrade(self) -> None:
+        self.done.append("upgrade")
+
+    def fetch(self, *_: object) -> None:
+        self.done.append("fetch")
+
+    def install(self, *_: object) -> None:
+        self.done.append("install")
+
+
+def test_a_compiler_step_that_fails_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = _Environment(monkeypatch)
+    fail = [True]
+
+    def build(folder: Path, doing: Callable[[str], None]) -> None:
+        assert folder == recipe.home("peer")
+        if fail.pop():
+            raise InstallError("no space left.")
+        environment.done.append("build")
+
+    engine = peer(Build("compiles peer", 7, (), build))
+    said: list[str] = []
+    with pytest.raises(InstallError, match="no space left"):
+        install.install(engine, said.append, quiet)
+    assert "peer: compiles peer, about 7 minutes on two cores." in said
+    assert install.stamp("peer") == {}
+    fail.append(False)
+    assert install.install(engine, quiet, quiet) is True
+    assert environment.done == ["environment", "upgrade", "fetch", "install", "build", "check"]
+    assert install.install(engine, quiet, quiet) is False
+    fail.append(False)
+    assert install.install(engine, quiet, quiet, force=True) is True
+    assert environment.done.count("install") == 2
+
+
+def test_other_pins_are_installed_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = _Environment(monkeypatch)
+    install.install(peer(), quiet, quiet)
+    monkeypatch.setattr(locks, "read", lambda *_: Lock("peer.txt", ("peer-core==1.6",), (), "def"))
+    assert install.install(peer(), quiet, quiet) is True
+    assert environment.done.count("environment") == 2
+
+
+def test_what_is_refused_before_anything_is_made(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(engine: Engine) -> str:
+        with pytest.raises((InstallError, UsageError)) as caught:
+            install.install(engine, quiet, quiet)
+        assert not (cache / "peer").exists()
+        return caught.value.message
+
+    missing = Build("compiles peer", 1, ("no-such-compiler",), lambda folder, doing: None)
+    assert "no-such-compiler cannot be found: install it with" in refused(peer(missing))
+    assert refused(peer(obstacle=lambda host: "It wants a TPU.")) == "peer does not run here: It wants a TPU."
+    plain = Engine("plain", "", {}, lambda: None, None, install="Build it yourself.")
+    assert refused(plain) == "plain is not installed by onechip. Build it yourself."
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(install.shutil, "disk_usage", lambda folder: usage(9, 9, 9))
+    assert "0.0 GB free and 0.0 GB are needed for a while: free some, or set XDG_CACHE" in refused(peer())
+    with (cache / "peer.lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert refused(peer()) == "peer is being installed by another process: wait for it."
+    monkeypatch.setattr(locks, "read", lambda *_: None)
+    assert f"peer has no lock for {this_host().platform} (there are: none yet). Do it by" in refused(peer())
+
+
+def test_a_python_that_works_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pyenv's shims are on the PATH and fail; its versions work."""
+    shim, real = tmp_path / "bin" / "python3.97", tmp_path / "versions" / "3.97.1" / "bin" / "python3.97"
+    for path, text in ((shim, "exit 127"), (real, "echo 3.97")):
+        path.parent.mkdir(parents=True)
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{shim.parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
+    assert pythons.find_python(("3.99", "3.97")) == real
+    with pytest.raises(
+        InstallError, match=r"Python 3\.99 or 3\.98 with its venv module is needed .* apt install"
+    ):
+        pythons.find_python(("3.99", "3.98"))
+
+
+def test_the_environment_of_an_engine_has_nothing_of_ours() -> None:
+    theirs = {"PIP_INDEX_URL": "https://mirror", "PATH": "/bin"}
+    assert clean(theirs | {"PYTHONPATH": "src", "VIRTUAL_ENV": "/us", "PIP_TARGET": "/elsewhere"}) == theirs
+
+
+def test_a_stamp_that_is_torn_counts_as_none(cache: Path) -> None:
+    (cache / "peer").mkdir(parents=True)
+    (cache / "peer" / recipe.STAMP).write_text(json.dumps({"lock": "x"})[:5])
+    assert install.stamp("peer") == {}
+
+
+def test_locks_that_ship(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every pin is exact and stands once; an engine to install has a lock, or says what to do without."""
+    monkeypatch.undo()
+    for engine in ENGINES.values():
+        if engine.recipe is None:
+            continue
+        platforms = locks.platforms(engine.recipe.lock)
+        assert platforms or engine.recipe.elsewhere, engine.name
+        for platform in platforms:
+            lock = locks.read(engine.recipe.lock, platform)
+            assert lock is not None
+            names = [locks.normal(pin.partition("==")[0]) for pin in lock.pins]
+            assert all(pin.count("==") == 1 for pin in lock.pins), lock.name
+            assert len(set(names)) == len(names), lock.name
