@@ -59,7 +59,7 @@ def test_weights_are_exported_once(calls: Path, tmp_path: Path) -> None:
     assert list(first.hashes) == ["model.litertlm"]
     assert len(calls.read_text().splitlines()) == 1
     assert "--context 2048" in calls.read_text()
-    assert first.command[-1] == "32,128,512"
+    assert first.command[-1] == "32,128"
     assert first.path in first.command
 
 

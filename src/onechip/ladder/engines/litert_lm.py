@@ -27,7 +27,7 @@ RECIPE = "--recipe"
 """Of the export, among an arm's flags; the server has no flag for it."""
 LONGEST = 4096
 """Tokens that an exported cache holds at most: attention reads all of it at every step."""
-PREFILL = "32,128,512"
+PREFILL = "32,128"
 
 
 def _recipe_of(arm: Arm) -> str:

@@ -44,7 +44,7 @@ def main() -> None:
     parser.add_argument("target", type=Path, help="the .litertlm file to write")
     parser.add_argument("--recipe", default="", help="of quantisation (dynamic_wi8_afp32); empty: float32")
     parser.add_argument("--context", type=int, default=4096, help="tokens that its cache holds")
-    parser.add_argument("--prefill", default="32,128,512", help="lengths that a prompt is cut into")
+    parser.add_argument("--prefill", default="32,128", help="lengths that a prompt is cut into")
     args = parser.parse_args()
     stand_in_for_tensorflow()
     mend_experts()

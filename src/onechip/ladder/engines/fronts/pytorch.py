@@ -146,8 +146,7 @@ class Loop:
             near = (keys > positions[..., None] - self.window)[:, None]
             mask = {"full_attention": mask, "sliding_attention": mask & near}
         given = {"input_ids": tokens, "position_ids": positions, "attention_mask": mask, "cache": self.cache}
-        with torch.inference_mode():
-            logits = self.model(**given, use_cache=True, logits_to_keep=1).logits
+        logits = self.model(**given, use_cache=True, logits_to_keep=1).logits
         return list(logits[:, -1].argmax(-1).tolist())
 
     def finish_step(self, tokens: list[int], tokenizer: Any, first: int) -> None:
@@ -308,7 +307,9 @@ def main() -> None:
 
     def work() -> None:
         try:
-            loop.run(tokenizer)
+            # Rows of the cache may be moved in no other mode than that which made them.
+            with torch.inference_mode():
+                loop.run(tokenizer)
         except Exception:
             # A loop that is dead must not look like one that is slow.
             traceback.print_exc()
