@@ -58,8 +58,8 @@ def tokenizer_metadata(folder: Path, config: ModelConfig) -> Metadata:
     tokenizer = Tokenizer.load(folder, config.eos_ids)
     path = folder / "tokenizer.json"
     raw = json.loads(path.read_text("utf-8"))
-    tokens, types = _vocabulary(raw, config.vocab, path)
     kind = _kind(raw, path)
+    tokens, types = _vocabulary(raw, config.vocab, path)
     keys = {
         "model": Value("STRING", kind),
         "tokens": Value("STRING", tokens, is_list=True),

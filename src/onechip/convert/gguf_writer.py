@@ -135,14 +135,12 @@ def _string(text: str) -> bytes:
 
 
 def _value(value: Value) -> bytes:
-    number, write = _STRING, _string
-    if value.kind != "STRING":
-        number, layout = _SCALARS[value.kind]
-
-        def write(content: Any) -> bytes:
-            return struct.pack(layout, content)
-
+    number = _STRING if value.kind == "STRING" else _SCALARS[value.kind][0]
     if not value.is_list:
-        return struct.pack("<I", number) + write(value.content)
+        return struct.pack("<I", number) + _content(value.kind, value.content)
     head = struct.pack("<IIQ", _ARRAY, number, len(value.content))
-    return head + b"".join(map(write, value.content))
+    return head + b"".join(_content(value.kind, content) for content in value.content)
+
+
+def _content(kind: str, content: Any) -> bytes:
+    return _string(content) if kind == "STRING" else struct.pack(_SCALARS[kind][1], content)

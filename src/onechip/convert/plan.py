@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ from onechip.convert.source import Source
 from onechip.kernels.api import GROUP
 from onechip.models.gguf.names import gguf_tensor, interleave
 from onechip.models.layout import TensorSpec, expected_tensors
-from onechip.models.tensorfile import TensorInfo
+from onechip.models.tensorfile import TensorFile, TensorInfo
 from onechip.models.weights import full_name, int4_infos, name_prefix
 
 Array = NDArray[Any]
@@ -90,8 +91,12 @@ def safetensors_parts(source: Source, chosen: list[Chosen], allowed: bool, notes
     prefix = name_prefix(source.config_json)
     parts = [_safetensors_part(prefix, choice, allowed, notes) for choice in chosen]
     for name, file in source.siblings.items():
-        parts.append(Part({name: file.tensors[name]}, lambda name=name, file=file: iter([file.read(name)])))
+        parts.append(Part({name: file.tensors[name]}, partial(_whole, file, name)))
     return parts
+
+
+def _whole(file: TensorFile, name: str) -> Iterator[Array]:
+    yield file.read(name)
 
 
 def _safetensors_part(prefix: str, choice: Chosen, allowed: bool, notes: Notes) -> Part:
