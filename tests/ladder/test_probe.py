@@ -49,6 +49,50 @@ def test_each_thing_that_an_engine_may_lack(missing: str) -> None:
     assert found.fixed == (None if missing == "ignore_eos" else "ignore_eos")
 
 
+@pytest.mark.parametrize("hold", ["min_tokens", "generation_config"])
+def test_other_fields_that_hold_an_answer_to_a_length(hold: str) -> None:
+    with running(Behaviour(features=("ids", hold))) as engine:
+        found = probe(Target("127.0.0.1", engine.port), "mock")
+    assert found.ignore_eos
+    fields = found.fields(9, fixed=True)
+    assert {"min_tokens": 9, "generation_config": '{"min_new_tokens": 9, "max_new_tokens": 9}'}[
+        hold
+    ] == fields[hold]
+    assert hold not in found.fields(9, fixed=False)
+
+
+def test_an_engine_that_reads_only_the_newer_limit() -> None:
+    with running(Behaviour(limits=("max_completion_tokens",))) as engine:
+        found = probe(Target("127.0.0.1", engine.port), "mock")
+    assert found.limit == "max_completion_tokens"
+    assert found.fields(9, fixed=True)["max_completion_tokens"] == 9
+    assert "max_tokens" not in found.fields(9, fixed=True)
+    assert found.ignore_eos
+
+
+def test_an_engine_that_obeys_no_limit() -> None:
+    with running(Behaviour(limits=())) as engine:
+        found = probe(Target("127.0.0.1", engine.port), "mock")
+    assert (found.limit, found.fixed) == (None, None)
+    assert found.fields(9, fixed=True)["max_tokens"] == 9
+
+
+def test_a_tool_call_that_comes_back() -> None:
+    with running(Behaviour(tools=("place_order", {"item": "salad", "count": 8}))) as engine:
+        found = probe(Target("127.0.0.1", engine.port), "mock")
+    assert found.tools
+    assert found.calls
+    assert (found.cached, found.greedy, found.seed, found.logprobs) == (True, True, True, False)
+
+
+def test_an_engine_that_breaks_while_it_is_asked_is_not_taken_for_a_poor_one() -> None:
+    with (
+        running(Behaviour(fault="refuse", faulty_from=5)) as engine,
+        pytest.raises(EngineError, match="stopped answering while it was asked what it can do: HTTP 500"),
+    ):
+        probe(Target("127.0.0.1", engine.port), "mock")
+
+
 def test_ignore_eos_that_is_taken_but_not_obeyed() -> None:
     with running(Behaviour(answer="only four words here")) as engine:
         assert not probe(Target("127.0.0.1", engine.port), "mock").ignore_eos

@@ -14,11 +14,15 @@ from rich.console import Console
 
 from onechip.errors import LadderError
 from onechip.ladder.journal import Journal
+from onechip.ladder.manifest import Failure
 from onechip.ladder.records import CellRecord
 from onechip.ladder.report import tables, terminal_table, write_report
+from onechip.ladder.report.differences import differences
 from onechip.ladder.report.findings import findings, notices
+from onechip.ladder.report.html import page as page_of
+from onechip.ladder.report.markdown import markdown
 from onechip.ladder.report.plots import plots
-from onechip.ladder.summary import Summary
+from onechip.ladder.summary import Summary, summarise
 from tests.ladder.made_ladder import MadeLadder
 
 EVIL = "<script>alert(1)</script>"
@@ -142,6 +146,40 @@ def test_what_came_from_outside_is_escaped(folder: Path, html: str):
 def test_dark_print_and_phone_are_served(html: str):
     for rule in ("prefers-color-scheme: dark", "@media print", "max-width: 40rem", 'name="viewport"'):
         assert rule in html
+
+
+def test_what_went_wrong_and_what_engines_lack_stand_in_both_reports(tmp_path: Path):
+    made = MadeLadder({"good": 60.0, "bad": 50.0, "poor": 40.0})
+    manifest = made.manifest()
+    log = ("Traceback (most recent call last):", f"  raise {EVIL} | pipe", "boom")
+    manifest.arms[1].failures = [Failure("start cold", "It did not come up.", log)] * 2
+    can = {"fixed": "ignore_eos", "usage": True, "prompts": "ids"}
+    manifest.arms[0].probe = can
+    manifest.arms[2].probe = can | {"fixed": None, "prompts": "chat"}
+    summary = summarise(manifest, made.records())
+    assert "bad, start cold: It did not come up. (1 more below.)" in notices(summary)
+    assert any(
+        notice.startswith("poor has no field that holds an answer to a length") for notice in notices(summary)
+    )
+    table = differences(summary)
+    assert table.head == ("asked of it", "good", "bad", "poor", "what its lack costs")
+    cost = "cells of fixed length (sweep) are INVALID where the model stops early"
+    assert table.rows[0] == ("holds an answer to a length, by", "ignore_eos", "–", "no", cost)
+    assert table.rows[1] == ("usage at the end of a stream", "yes", "–", "yes", "")
+    assert table.rows[-1] == ("the sweep's prompts are", "ids", "–", "chat", "")
+    text, html = markdown(summary), page_of(summary)
+    assert text.count("**bad**, start cold: It did not come up.\n\n    Traceback") == 2
+    assert "    boom\n" in text
+    assert html.count("<b>start cold</b> It did not come up.") == 2
+    assert "boom</pre>" in html
+    assert EVIL not in html
+    assert all(f"{cost}" in form for form in (text, html))
+
+
+def test_a_ladder_in_which_nothing_went_wrong_has_no_such_section(html: str, folder: Path):
+    assert "What went wrong" not in html
+    assert "What went wrong" not in (folder / "report.md").read_text()
+    assert "What each engine can do" not in html
 
 
 def test_an_invalid_cell_is_shown_with_its_reason(page: Page, folder: Path):

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from onechip.ladder.records import RequestRecord
-from onechip.ladder.validity import failures, reasons
+from onechip.ladder.records import Cell, CellRecord, RequestRecord
+from onechip.ladder.validity import failures, hopeless, reasons
 
 QUIET = {"loop_lag_p99_ms": 5.0, "cpu_share": 0.8, "late_sends": 0.0}
 
@@ -30,6 +30,24 @@ def record(**changed: Any) -> RequestRecord:
 def found(client: dict[str, float] | None = None, shared: int | None = 2, **changed: Any) -> list[str]:
     """Reasons for a cell of one changed request among three."""
     return reasons([record(), record(**changed), record()], QUIET | (client or {}), shared)
+
+
+def test_an_engine_that_cannot_be_held_to_a_length_is_said_to_be_one() -> None:
+    short = [record(output_tokens=5, counted_tokens=5)]
+    assert reasons(short, QUIET, 2, held=False) == [
+        "1 of 1 requests had another output length: asked for 8 output tokens, got 5. It has no field that"
+        " holds an answer to a length, so it stops when the model does."
+    ]
+    assert reasons([record()], QUIET, 2, held=False) == []
+
+
+def test_a_cell_is_hopeless_where_an_earlier_repeat_broke_its_length() -> None:
+    first = Cell("a", "sweep", "32/8", 2, 0, "x")
+    short = "1 of 1 requests had another output length: asked for 8 output tokens, got 5."
+    again = Cell("a", "sweep", "32/8", 2, 1, "x")
+    assert hopeless(again, [CellRecord(first, "", invalid=[short])])
+    assert not hopeless(again, [CellRecord(first, "", invalid=["The client was the bottleneck."])])
+    assert not hopeless(again, [CellRecord(Cell("a", "sweep", "32/8", 4, 0, "x"), "", invalid=[short])])
 
 
 def test_a_good_cell_is_valid() -> None:

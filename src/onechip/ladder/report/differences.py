@@ -45,8 +45,8 @@ def differences(summary: Summary) -> Table:
     probes = _probes(summary)
     rows = [_row(feature, probes) for feature in FEATURES if any(feature.key in p for p in probes.values())]
     if rows:
-        rows.append(("context, tokens", *(_shown(p.get("context")) for p in probes.values()), ""))
-        rows.append(("the sweep's prompts are", *(_shown(p.get("prompts")) for p in probes.values()), ""))
+        for key, label in (("context", "context, tokens"), ("prompts", "the sweep's prompts are")):
+            rows.append((label, *(str(found.get(key) or NONE) for found in probes.values()), ""))
     head = ("asked of it", *probes, "what its lack costs")
     return Table("What each engine can do, found by asking", head, tuple(rows), tuple(range(len(head))))
 
