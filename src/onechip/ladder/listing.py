@@ -75,13 +75,13 @@ def show(console: Console) -> None:
 
 
 def _block(console: Console, found: dict[str, Any], width: int) -> None:
-    state = f"installed, {found['version']}" if found["installed"] else "not installed"
-    head = Text.assemble((found["name"], "bold"), f"  {state}", "  ", (found["summary"], "dim"))
-    console.print(head, width=width)
+    state = f"installed: {found['version']}" if found["installed"] else "not installed"
+    console.print(Text.assemble((found["name"], "bold"), f"  {state}"), width=width)
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", no_wrap=True)
     table.add_column()
-    table.add_row("runs here", "yes" if found["runs_here"] else f"no: {found['obstacle']}")
+    table.add_row("what", Text(found["summary"]))
+    table.add_row("runs here", Text("yes" if found["runs_here"] else f"no: {found['obstacle']}"))
     if not found["installed"] and found["install"]:
         table.add_row("get it", Text(found["install"]))
     if found["words"]:

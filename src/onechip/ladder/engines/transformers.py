@@ -10,7 +10,8 @@ NAME = "transformers"
 
 
 def _launch(start: Start) -> Launch:
-    """`transformers serve MODEL` loads on the first request unless it is told to load at once."""
+    """The model is given at the start, so it is loaded at once and stays: without it the first request loads
+    it, and five idle minutes unload it."""
     serve = [str(recipe.python(NAME)), "-I", "-m", "transformers.cli.transformers", "serve"]
     where = ["--host", "127.0.0.1", "--port", str(start.port)]
     command = [*serve, str(start.checkpoint), *where, *start.arm.flags]
@@ -38,5 +39,5 @@ ENGINE = Engine(
     formats="safetensors: bf16, f32",
     drafter="none in its server",
     tools="yes, by the model's template",
-    needs="ignore_eos is refused, so fixed lengths are kept only where the model does not stop",
+    needs="ignore_eos is refused; fixed lengths go in by generation_config, which the probe finds out",
 )
