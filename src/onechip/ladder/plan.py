@@ -51,7 +51,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         stall_s: no byte for this long fails a request.
         request_s, cell_s, job_s, ladder_s: the whole of each. A job's remaining cells are then recorded as
             invalid; a ladder past its own stops and can be resumed.
-        start_s: from spawning an engine to its first token. The longest start known is 2,055 s (vLLM on a TPU).
+        start_s: from spawning an engine to its first token. The longest one known is 2,055 s (vLLM, a TPU).
     """
 
     stall_s: float = 120.0
