@@ -276,7 +276,7 @@ def test_what_cannot_be_asked_for(form: str, tables: str | None, message: str, t
 def test_targets_in_use_are_left_alone(tmp_path: Path) -> None:
     first = make(tmp_path / "first", GEMMA3)
     (tmp_path / "file.gguf").write_text("keep")
-    with pytest.raises(UsageError, match="is a file: give a new"):
+    with pytest.raises(UsageError, match="is a file: give a new name"):
         convert(first, tmp_path / "file.gguf", "q4_0")
     with pytest.raises(UsageError, match="is not empty"):
         convert(first, first, "bf16")

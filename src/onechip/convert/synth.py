@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 import onechip.models
 from onechip.convert.shapes import SHAPES
 from onechip.convert.synth_tokenizer import build_tokenizer
+from onechip.convert.target import check_free, check_room
 from onechip.errors import UsageError
 from onechip.kernels.api import GROUP
 from onechip.models.config import ModelConfig, parse_config
@@ -43,7 +44,6 @@ _LOGIT_SPREAD = 3.0
 _SCORE_SPREAD = 2.0  # of q.k before the softmax: neither uniform nor one-hot
 _TOP_LEVEL = 7  # int4 levels are drawn from -7..7: with -8 their mean, -1/2, would drown the signal
 _LEVEL_SPREAD = (((2 * _TOP_LEVEL + 1) ** 2 - 1) / 12) ** 0.5
-_SPARE_BYTES = 64 << 20
 
 _GENERATION_CONFIG = {
     "bos_token_id": 2,
@@ -108,20 +108,12 @@ def synthesise(folder: Path, shape: str, dtype: str, progress: Progress | None =
 
 def _claim(folder: Path, total: int) -> None:
     """Make the folder, if it is free and its disk has room."""
-    if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{folder} is a file: give a new folder.")
-    if folder.is_dir() and any(folder.iterdir()):
-        raise UsageError(f"{folder} is not empty: give a new folder, or empty it first.")
+    check_free(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"{folder} cannot be made: {error.strerror}.") from None
-    free = shutil.disk_usage(folder).free
-    if free < total + _SPARE_BYTES:
-        raise UsageError(
-            f"{folder} needs {total / 1e9:.2f} GB and its disk has {free / 1e9:.2f} GB free: "
-            "make room, or give a folder on another disk."
-        )
+    check_room(folder, total)
 
 
 def _write_json(path: Path, value: dict[str, Any]) -> None:

@@ -18,7 +18,8 @@ def check_free(target: Path) -> None:
         if any(target.iterdir()):
             raise UsageError(f"{target} is not empty: give a new folder, or empty it first.")
     elif target.exists():
-        raise UsageError(f"{target} is a file: give a new folder.")
+        new = "name" if target.suffix == ".gguf" else "folder"
+        raise UsageError(f"{target} is a file: give a new {new}.")
 
 
 def check_room(target: Path, total: int) -> None:
