@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -38,8 +39,24 @@ def test_help_of_the_group_names_its_commands() -> None:
 def test_list() -> None:
     said = invoke("list").output
     assert "jobs: start, one, sweep, acc" in said
-    assert "onechip: this package's engine" in said
-    assert "openai: a server that is already running" in said
+    assert "this package's engine" in said
+    assert "a server that is already running" in said
+    assert json.loads(invoke("list", "--json").output)["jobs"] == ["start", "one", "sweep", "acc"]
+
+
+def test_engines_to_install_that_are_unknown_or_not_ours_to_install() -> None:
+    assert "There is no engine 'vlm'; there are onechip, " in refusal("install", "vllm", "vlm").message
+    assert "There is no engine 'vlm'" in refusal("uninstall", "vlm").message
+    assert refusal("install", "openai").message.startswith("openai is not installed by onechip.")
+
+
+def test_an_engine_that_is_not_installed_is_refused_before_a_folder_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    error = refusal("acorn", "--engines", "onechip,vllm:bf16", "--out", str(tmp_path / "out"))
+    assert error.message == "vllm is not installed. Run: onechip ladder install vllm"
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
