@@ -10,6 +10,7 @@ from collections import namedtuple
 from itertools import permutations
 from pathlib import Path
 
+import jax
 import ml_dtypes
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from onechip.models.config import read_config
 from onechip.models.layout import expected_tensors
 from onechip.models.quant import dequantize_int4
 from onechip.models.tensorfile import TensorFile, TensorInfo, dtype_name, write_tensors
+from onechip.models.weights import load_weights, quantize_params
 from tests.convert.made import FAMILIES, GEMMA3, GEMMA4, make
 
 INT4_FORMS = ("w4a16-emb4", "gguf-q4_0")
@@ -122,6 +124,16 @@ def test_rounding_is_the_same_in_every_form(tmp_path: Path) -> None:
     assert_same(tmp_path / "w4a16-emb4", tmp_path / "gguf-q4_0.gguf")
     stored = TensorFile(tmp_path / "w4a16-emb4" / "model.safetensors")
     assert {i.dtype for n, i in stored.tensors.items() if n.endswith("weight_scale")} == {"BF16"}
+
+
+def test_rounding_is_that_of_the_engine(tmp_path: Path) -> None:
+    first = make(tmp_path / "first", GEMMA4, int4="no")
+    config = read_config(first)
+    convert(first, tmp_path / "to", "w4a16", round=True)
+    mine, theirs = load_weights(tmp_path / "to", config), quantize_params(load_weights(first, config), config)
+    for (path, one), other in zip(jax.tree.leaves_with_path(mine), jax.tree.leaves(theirs), strict=True):
+        assert one.dtype == other.dtype
+        np.testing.assert_array_equal(one, other, err_msg=jax.tree_util.keystr(path))
 
 
 def test_rounding_leaves_a_grid_alone(tmp_path: Path) -> None:
