@@ -24,11 +24,12 @@ from rich.console import Console
 from onechip.errors import LadderError
 from onechip.ladder import folder as folders
 from onechip.ladder import manifest as manifests
+from onechip.ladder.jobs.sweep import fit_shapes
 from onechip.ladder.journal import NAME, Journal, read_records
 from onechip.ladder.manifest import Manifest
 from onechip.ladder.plan import Limits, Plan
 from onechip.ladder.records import Arm, CellRecord
-from onechip.ladder.run import Ladder, fit_shapes
+from onechip.ladder.run import Ladder
 from onechip.ladder.screen import Screen
 from tests.ladder.mock_engine import Behaviour, running
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import shutil
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,8 +40,6 @@ MOST_DEATHS = 3
 """After so many deaths, or times that it stopped answering, an arm's remaining cells are not run."""
 DEATH_S = 1.0
 """How long to wait for an engine to be seen dead after a request failed."""
-SMALLEST_SIDE = 8
-"""Tokens in or out; shapes are not halved below it."""
 
 
 class Ladder:
@@ -285,7 +282,7 @@ class ArmRun:
         try:
             recipe = probe.find_recipe(target, features, self.ladder.counter)
             if not manifest.shapes:
-                manifest.shapes, notes = fit_shapes(manifest.plan.shapes, features.context)
+                manifest.shapes, notes = sweep.fit_shapes(manifest.plan.shapes, features.context)
                 manifest.notes += notes
         except LadderError as error:
             self._note(error.message)
@@ -377,31 +374,3 @@ def _not_run(cell: Cell, why: str) -> CellRecord:
 def _slug(name: str) -> str:
     """An arm's name as a file name."""
     return re.sub(r"[^\w.-]+", "-", name).strip("-") or "arm"
-
-
-def fit_shapes(
-    shapes: Sequence[tuple[int, int]], context: int | None
-) -> tuple[list[tuple[int, int]], list[str]]:
-    """The sweep's shapes as run, halved until they fit into the context, and a note for each that was.
-
-    Raises:
-        LadderError: the context is too short for any sweep.
-    """
-    fitted: list[tuple[int, int]] = []
-    notes: list[str] = []
-    for tokens_in, tokens_out in shapes:
-        as_run = (tokens_in, tokens_out)
-        while context is not None and sum(as_run) > context:
-            as_run = (as_run[0] // 2, as_run[1] // 2)
-            if min(as_run) < SMALLEST_SIDE:
-                raise LadderError(
-                    f"The sweep was left out: a context of {context} tokens is too short for shape"
-                    f" {tokens_in}/{tokens_out}."
-                )
-        if as_run != (tokens_in, tokens_out):
-            notes.append(
-                f"The sweep's shape {tokens_in}/{tokens_out} was run as {as_run[0]}/{as_run[1]}, because the"
-                f" context is {context} tokens."
-            )
-        fitted.append(as_run)
-    return fitted, notes

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from functools import partial
 
+from onechip.errors import LadderError
 from onechip.ladder.client import Load, run_load
 from onechip.ladder.jobs.task import Ask, Task, definition
 from onechip.ladder.plan import MOST_WAVES
@@ -14,6 +15,36 @@ from onechip.ladder.records import Cell
 from onechip.ladder.session import Session
 
 WARM_TOKENS = 4
+SMALLEST_SIDE = 8
+"""Tokens in or out; shapes are not halved below it."""
+
+
+def fit_shapes(
+    shapes: Sequence[tuple[int, int]], context: int | None
+) -> tuple[list[tuple[int, int]], list[str]]:
+    """The sweep's shapes as run, halved until they fit into the context, and a note for each that was.
+
+    Raises:
+        LadderError: the context is too short for any sweep.
+    """
+    fitted: list[tuple[int, int]] = []
+    notes: list[str] = []
+    for tokens_in, tokens_out in shapes:
+        as_run = (tokens_in, tokens_out)
+        while context is not None and sum(as_run) > context:
+            as_run = (as_run[0] // 2, as_run[1] // 2)
+            if min(as_run) < SMALLEST_SIDE:
+                raise LadderError(
+                    f"The sweep was left out: a context of {context} tokens is too short for shape"
+                    f" {tokens_in}/{tokens_out}."
+                )
+        if as_run != (tokens_in, tokens_out):
+            notes.append(
+                f"The sweep's shape {tokens_in}/{tokens_out} was run as {as_run[0]}/{as_run[1]}, because the"
+                f" context is {context} tokens."
+            )
+        fitted.append(as_run)
+    return fitted, notes
 
 
 def size(session: Session) -> dict[str, int]:
