@@ -168,7 +168,7 @@ class ArmRun:
     # Starting and stopping
 
     def _weights(self) -> Path:
-        """The arm's weights, made if the cache has none; raises EngineError, also if the engine is missing."""
+        """The arm's weights, made if the cache has none; raises EngineError, also where no engine is."""
         if self.engine.launch is None:
             return Path()
         hindrance = self.engine.hindrance(this_host())
