@@ -220,7 +220,7 @@ def test_float8_is_refused_by_name(tmp_path: Path) -> None:
 
 def test_no_weights(tmp_path: Path) -> None:
     shutil.copy(E2B / "config.json", tmp_path)
-    refused(tmp_path, "has no .safetensors file")
+    refused(tmp_path, "has no weights: a checkpoint folder has a .safetensors or a .gguf file")
     for name in ("a", "b"):
         shutil.copy(E2B / "model.safetensors", tmp_path / f"{name}.safetensors")
     refused(tmp_path, "has 2 .safetensors files and no model.safetensors.index.json")

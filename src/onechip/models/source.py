@@ -10,6 +10,8 @@ from onechip.errors import CheckpointError
 
 _ACORN = Path(__file__).parent / "acorn"
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*", re.ASCII)
+_HUB_FILE = re.compile(rf"({_HUB_ID.pattern}):([\w.-]+)", re.ASCII)
+_FIRST_PART = re.compile(r"-00001-of-\d{5}$")
 _LATER_PART = re.compile(r"-(?!00001-)\d{5}-of-\d{5}\.gguf$")
 _FILES = ["*.safetensors", "*.json", "*.jinja"]
 _PROJECTOR = "mmproj"  # begins the names of files with the image and sound parts of a GGUF model
@@ -20,8 +22,9 @@ def resolve_model(model: str) -> Path:
     Face hub id.
 
     For a GGUF file stands a folder in the user's cache, with text files made from it and a link to it (see
-    `gguf.view`). A hub id is downloaded into the hub's own cache, weights, JSON and template only. Raises
-    CheckpointError saying what `model` is not, or why it could not be fetched.
+    `gguf.view`). A hub id is downloaded into the hub's own cache: safetensors, JSON and template only, or a
+    GGUF file where its type is said (owner/name:Q4_0). Raises CheckpointError saying what `model` is not, or
+    why it could not be fetched.
     """
     if model == "acorn":
         return _ACORN
@@ -37,11 +40,19 @@ def resolve_model(model: str) -> Path:
         raise CheckpointError(
             f"{model} is a file: give a .gguf file, or the folder that holds config.json and the weights."
         )
+    if match := _HUB_FILE.fullmatch(model):
+        return _view(_download_gguf(match[1], match[2]))
     if not _HUB_ID.fullmatch(model):
         raise CheckpointError(
-            f"{model} is no folder here: give a folder, a .gguf file, a hub id (owner/name), or acorn."
+            f"{model} is no folder here: give a folder, a .gguf file, a hub id (owner/name, or "
+            "owner/name:Q4_0 for a GGUF file), or acorn."
         )
     return _download(model)
+
+
+def _is_model(gguf: Path) -> bool:
+    """By its name no projector, and no part but the first."""
+    return not gguf.name.startswith(_PROJECTOR) and not _LATER_PART.search(gguf.name)
 
 
 def _view(gguf: Path) -> Path:
@@ -63,8 +74,8 @@ def _only_gguf(folder: Path) -> Path | None:
     """
     if any(folder.glob("*.safetensors")) or folder.absolute().parent == _views():
         return None
-    found = [path for path in sorted(folder.glob("*.gguf")) if not path.name.startswith(_PROJECTOR)]
-    models = [path for path in found if not _LATER_PART.search(path.name)] or found
+    found = sorted(folder.glob("*.gguf"))
+    models = [path for path in found if _is_model(path)] or found
     if len(models) > 1:
         names = ", ".join(path.name for path in models[:8])
         raise CheckpointError(f"{folder} has {len(models)} GGUF files: give one of them ({names}).")
@@ -72,6 +83,34 @@ def _only_gguf(folder: Path) -> Path | None:
 
 
 def _download(repo: str) -> Path:
+    folder = _fetch(repo, _FILES)
+    if not any(folder.glob("*.safetensors")):
+        raise CheckpointError(
+            f"{repo} has no safetensors: if it has GGUF files, name one by its type ({repo}:Q4_0)."
+        )
+    return folder
+
+
+def _download_gguf(repo: str, type: str) -> Path:
+    """The GGUF file of a repository that has `type` in its name."""
+    spellings = {type, type.lower(), type.upper()}
+    patterns = [f"*{spelling}*.gguf" for spelling in sorted(spellings)]
+    folder = _fetch(repo, patterns, ignore_patterns=[f"*{_PROJECTOR}*"])
+    found = [path for path in sorted(folder.rglob("*.gguf")) if type.lower() in path.name.lower()]
+    models = [path for path in found if _is_model(path)]
+    exact = [path for path in models if _FIRST_PART.sub("", path.stem).lower().endswith(type.lower())]
+    if len(models) > 1 and len(exact) == 1:
+        models = exact
+    if len(models) != 1:
+        names = ", ".join(path.name for path in models[:8])
+        what = f"several GGUF files of type {type} ({names})" if models else f"no GGUF file of type {type}"
+        raise CheckpointError(
+            f"{repo} has {what}: give the part of a name that only one has ({repo}:Q4_K_M)."
+        )
+    return models[0]
+
+
+def _fetch(repo: str, allow_patterns: list[str], ignore_patterns: list[str] | None = None) -> Path:
     """The folder in the hub's cache. The library is imported here: it is slow to import and seldom needed."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
@@ -82,7 +121,7 @@ def _download(repo: str) -> Path:
     )
 
     try:
-        return Path(snapshot_download(repo, allow_patterns=_FILES))
+        return Path(snapshot_download(repo, allow_patterns=allow_patterns, ignore_patterns=ignore_patterns))
     except GatedRepoError:
         reason = "its owner asks for a licence first: accept it on the model's page, then run `hf auth login`"
     except RepositoryNotFoundError:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import tokenizers
 from gguf.constants import TokenType
 
 from onechip.errors import CheckpointError
@@ -58,7 +57,7 @@ def tokenizer_json(metadata: Metadata) -> dict[str, Any]:
     if kind == "llama":
         merges = scored_merges(vocabulary, types, _scores(metadata, len(tokens)))
     else:
-        merges = _merges(metadata)
+        merges = _merges(metadata, vocabulary)
     return {
         "version": "1.0",
         "truncation": None,
@@ -95,14 +94,6 @@ def tokenizer_config_json(metadata: Metadata) -> dict[str, Any]:
         "clean_up_tokenization_spaces": False,
         "model_max_length": metadata.whole("context_length"),
     }
-
-
-def check(content: bytes, metadata: Metadata) -> None:
-    """Raise CheckpointError if the tokenizers library does not take this tokenizer.json."""
-    try:
-        tokenizers.Tokenizer.from_buffer(content)
-    except Exception as error:  # the library raises plain Exception
-        raise CheckpointError(f"The vocabulary of {metadata.path} is damaged: {error}.") from None
 
 
 def scored_merges(vocabulary: dict[str, int], types: list[int], scores: list[float]) -> list[tuple[str, str]]:
@@ -180,13 +171,16 @@ def _added_tokens(tokens: list[str], types: list[int], kind: str) -> list[dict[s
     return added
 
 
-def _merges(metadata: Metadata) -> list[tuple[str, str]]:
+def _merges(metadata: Metadata, vocabulary: dict[str, int]) -> list[tuple[str, str]]:
+    """The pairs of the file, checked: over a wrong one the tokenizers library panics."""
     pairs = []
     for merge in metadata.strings("tokenizer.ggml.merges"):
-        cut = merge.find(" ", 1)
-        if cut < 0:
-            raise CheckpointError(f"{metadata.path} has the merge {merge!r}, which is no pair of tokens.")
-        pairs.append((merge[:cut], merge[cut + 1 :]))
+        left, _, right = merge.partition(" ")
+        if not (left in vocabulary and right in vocabulary and left + right in vocabulary):
+            raise CheckpointError(
+                f"{metadata.path} has the merge {merge!r}: it is no pair of tokens that makes a token."
+            )
+        pairs.append((left, right))
     return pairs
 
 

@@ -19,7 +19,7 @@ from onechip.errors import CheckpointError
 from onechip.models.config import parse_config
 from onechip.models.gguf.checkpoint import open_parts, part_paths
 from onechip.models.gguf.metadata import Metadata, config_json, generation_json
-from onechip.models.gguf.tokenizer import check, tokenizer_config_json, tokenizer_json
+from onechip.models.gguf.tokenizer import tokenizer_config_json, tokenizer_json
 
 _VERSION = 1
 """Counted up when the text files come out otherwise than before: older folders are then not used."""
@@ -81,12 +81,10 @@ def _texts(path: Path) -> dict[str, bytes]:
         parse_config(config)
     except CheckpointError as error:
         raise CheckpointError(f"{path} as a config.json: {error.message}") from None
-    vocabulary = msgspec.json.encode(tokenizer_json(metadata))
-    check(vocabulary, metadata)
     texts = {
         "config.json": msgspec.json.format(msgspec.json.encode(config)),
         "generation_config.json": msgspec.json.encode(generation_json(metadata)),
-        "tokenizer.json": vocabulary,
+        "tokenizer.json": msgspec.json.encode(tokenizer_json(metadata)),
         "tokenizer_config.json": msgspec.json.encode(tokenizer_config_json(metadata)),
     }
     if metadata.has("tokenizer.chat_template"):
