@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 
 from onechip.errors import EngineError, LadderError
 from onechip.ladder import prompts
+from onechip.ladder.checkpoint import TokenCounter
 from onechip.ladder.engines.port import free_port
 from onechip.ladder.probe import find_recipe, probe
 from onechip.ladder.target import Target
@@ -103,6 +106,28 @@ def test_prompts_by_usage_where_there_is_no_tokenizer() -> None:
         target = Target("127.0.0.1", engine.port)
         recipe = find_recipe(target, probe(target, "mock"), None)
         assert (recipe.way, recipe.overhead) == ("text", 1)
+        assert len(prompts.make(recipe, 50, "a").fields["prompt"].split()) == 50
+
+
+class Counter:
+    """A tokenizer beside the engine's: one token a word, but for `wrong` more."""
+
+    def __init__(self, wrong: int = 0) -> None:
+        self.wrong = wrong
+
+    def encode(self, text: str) -> list[int]:
+        return [0] * (len(text.split()) + self.wrong)
+
+
+def test_a_known_tokenizer_saves_two_requests_a_word() -> None:
+    with running(Behaviour(features=("ignore_eos",))) as engine:
+        target = Target("127.0.0.1", engine.port)
+        features = probe(target, "mock")
+        before = len(engine.behaviour.requests)
+        recipe = find_recipe(target, features, cast(TokenCounter, Counter(wrong=5)))
+        assert len(engine.behaviour.requests) - before == 2
+        assert (recipe.way, recipe.overhead) == ("text", 1)
+        assert len(recipe.words) > 48
         assert len(prompts.make(recipe, 50, "a").fields["prompt"].split()) == 50
 
 

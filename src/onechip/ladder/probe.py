@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from onechip.errors import EngineError, LadderError
 from onechip.ladder import prompts
@@ -298,9 +299,23 @@ def find_recipe(target: Target, features: Features, counter: TokenCounter | None
             " prompt cannot be known. Leave the sweep out with --jobs start,one,acc."
         )
     way: prompts.Way = "text" if features.completions else "chat"
-    return prompts.calibrate(
-        way, _usage_counter(target, features, way), prompts.CANDIDATES[:USAGE_CANDIDATES]
-    )
+    count = _usage_counter(target, features, way)
+    if encode is not None:
+        known = prompts.calibrate(way, lambda text: len(encode(text)))
+        agreed = _agreed(known, count)
+        if agreed is not None:
+            return agreed
+    return prompts.calibrate(way, count, prompts.CANDIDATES[:USAGE_CANDIDATES])
+
+
+def _agreed(known: prompts.Recipe, count: Callable[[str], int]) -> prompts.Recipe | None:
+    """A recipe by another tokenizer with this engine's overhead, if the engine counts all words alike.
+
+    Two requests in place of two a word, which would take a slow engine many minutes.
+    """
+    overhead = count(prompts.FIRST)
+    whole = count(" ".join([prompts.FIRST, *known.words]))
+    return replace(known, overhead=overhead) if whole == overhead + len(known.words) else None
 
 
 def _encoder(
