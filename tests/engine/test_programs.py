@@ -26,7 +26,7 @@ from onechip.models.layout import Params
 from onechip.models.weights import load_weights
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-CASES = ("e2b", "e4b", "12b", "31b")
+CASES = ("e2b", "e4b", "12b", "31b", "gemma3", "llama3", "mistral")
 CONTEXT = 768
 SLOTS = 8
 
