@@ -10,13 +10,13 @@ import contextlib
 import fcntl
 import json
 import shutil
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from onechip.errors import InstallError, UsageError
 from onechip.ladder.engines import locks
+from onechip.ladder.engines.child import child
 from onechip.ladder.engines.engine import Engine
 from onechip.ladder.engines.pip import Pip, Say, clean
 from onechip.ladder.engines.pythons import find_python
@@ -25,7 +25,6 @@ from onechip.ladder.host import Host, this_host
 
 READY = "packages.done"
 """In an environment whose wheels are all in: only the compiler step and the check are left."""
-CHECK_S = 900
 
 
 def install(engine: Engine, say: Say, doing: Say, *, force: bool = False) -> bool:
@@ -153,11 +152,12 @@ def _prove(name: str, recipe: Recipe) -> None:
 
 def _run(command: list[str], failure: str) -> None:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, env=clean(), timeout=CHECK_S)
-    except (OSError, subprocess.SubprocessError) as error:
+        with child(command, clean()) as process:
+            said = process.communicate()[0]
+    except OSError as error:
         raise InstallError(f"{failure}: {error}.") from None
-    if done.returncode != 0:
-        lines = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()
+    if process.returncode != 0:
+        lines = said.strip().splitlines() or ["it said nothing"]
         raise InstallError(f"{failure}: {lines[-1].strip()[:300]}")
 
 

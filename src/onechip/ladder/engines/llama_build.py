@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import tarfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from onechip.errors import InstallError
+from onechip.ladder.engines.child import child
 from onechip.ladder.engines.pip import Pip, Say, clean
 from onechip.ladder.engines.recipe import Build
 from onechip.ladder.host import Host, this_host
@@ -146,27 +146,13 @@ def _watched(command: Sequence[str], environment: Path, each: Callable[[str], No
     """Runs a command, its lines to `each` and to LOG; raises InstallError with its last lines."""
     log = environment / LOG
     lines: list[str] = []
-    with (
-        log.open("a") as kept,
-        subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            env=clean(),
-        ) as process,
-    ):
+    with log.open("a") as kept, child(command, clean()) as process:
         kept.write(f"--- {' '.join(command)}\n")
         assert process.stdout is not None
-        try:
-            for line in process.stdout:
-                kept.write(line)
-                lines = [*lines[1 - LAST_LINES :], line.strip()]
-                each(line)
-        except BaseException:
-            process.kill()
-            raise
+        for line in process.stdout:
+            kept.write(line)
+            lines = [*lines[1 - LAST_LINES :], line.strip()]
+            each(line)
     if process.returncode:
         what = Path(command[0]).name
         raise InstallError(f"{what} failed; all that it wrote is in {log}. It ends: {' | '.join(lines)}")

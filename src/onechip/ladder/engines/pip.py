@@ -9,11 +9,11 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from onechip.errors import InstallError
+from onechip.ladder.engines.child import child
 from onechip.ladder.engines.locks import normal
 
 BATCH = 12
@@ -100,20 +100,14 @@ class Pip:
         with self.log.open("a") as log:
             log.write(f"--- {' '.join(command)}\n")
             log.flush()
-            with subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=clean()
-            ) as process:
+            with child(command, clean()) as process:
                 assert process.stdout is not None
-                try:
-                    for said in process.stdout:
-                        if not _PROGRESS.match(said):
-                            log.write(said)
-                        if said.startswith("ERROR:"):
-                            reasons.append(said.removeprefix("ERROR:").strip())
-                        line(said.strip())
-                except BaseException:
-                    process.kill()
-                    raise
+                for said in process.stdout:
+                    if not _PROGRESS.match(said):
+                        log.write(said)
+                    if said.startswith("ERROR:"):
+                        reasons.append(said.removeprefix("ERROR:").strip())
+                    line(said.strip())
         if process.returncode != 0:
             why = reasons[-1] if reasons else f"pip ended with code {process.returncode}"
             raise InstallError(f"{why[:300]} (all that pip said: {self.log}).")
