@@ -26,7 +26,9 @@ CARD = Host("linux", "x86_64", "cuda", 8, 64 << 30, "NVIDIA T4", (7, 5))
 def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
     """Of a Gemma 4 whose context is 512."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    config = {"model_type": "gemma4", "text_config": {"max_position_embeddings": 512}}
+    text = {"max_position_embeddings": 512, "num_hidden_layers": 35, "num_key_value_heads": 1}
+    text |= {"head_dim": 256, "global_head_dim": 512}
+    config = {"model_type": "gemma4", "text_config": text}
     (tmp_path / "config.json").write_text(json.dumps(config))
     arm = Arm("x", "vllm", "m", ("--dtype", "bfloat16", "--seed", "7"))
     return Start(arm, tmp_path, 4321, tmp_path / "compiled", CPU, 64, 1000)
@@ -46,7 +48,7 @@ def test_vllm(start: Start, tmp_path: Path) -> None:
     assert after(launch.command, "--tool-call-parser") == "gemma4"
     assert launch.command[-4:] == ["--dtype", "bfloat16", "--seed", "7"]
     assert launch.environment["VLLM_CACHE_ROOT"] == str(tmp_path / "compiled")
-    assert launch.environment["VLLM_CPU_KVCACHE_SPACE"] == "3"
+    assert launch.environment["VLLM_CPU_KVCACHE_SPACE"] == "3"  # 2.2 GiB: 64 x 512 tokens of 70 KiB
     assert launch.environment["VLLM_CPU_NUM_OF_RESERVED_CPU"] == "0"
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import subprocess
 import sys
 import zipfile
 from collections import namedtuple
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 from onechip.errors import InstallError, UsageError
@@ -169,6 +171,21 @@ def test_a_compiler_step_that_fails_goes_on_where_it_was(monkeypatch: pytest.Mon
     fail.append(False)
     assert install.install(engine, quiet, quiet, force=True) is True
     assert environment.done.count("install") == 2
+
+
+def test_a_killed_installer_leaves_nothing_that_runs() -> None:
+    """Not even what its child started."""
+    code = (
+        "import os\nfrom onechip.ladder.engines.child import child\n"
+        "with child(['sh', '-c', 'sleep 600 & echo $!; wait'], os.environ) as process:\n"
+        "    print(process.stdout.readline(), flush=True)\n    process.stdout.readline()\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as installer:
+        assert installer.stdout is not None
+        sleeper = psutil.Process(int(installer.stdout.readline()))
+        assert sleeper.name() == "sleep"
+        installer.kill()
+    sleeper.wait(20)
 
 
 def test_other_pins_are_installed_anew(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,10 +63,12 @@ class ModelFacts:
     Attributes:
         model_type: of config.json ("gemma4", "llama"), "" if unknown.
         context: tokens that the model was made for, None if unknown.
+        cache_bytes: of K and V of one token in 16 bits, were every layer to keep all; 0 if unknown.
     """
 
     model_type: str = ""
     context: int | None = None
+    cache_bytes: int = 0
 
 
 def model_facts(checkpoint: Path) -> ModelFacts:
@@ -77,7 +79,10 @@ def model_facts(checkpoint: Path) -> ModelFacts:
         return ModelFacts()
     text = config.get("text_config") or config
     context = text.get("max_position_embeddings")
-    return ModelFacts(str(config.get("model_type", "")), context if isinstance(context, int) else None)
+    head = max(text.get("head_dim") or 0, text.get("global_head_dim") or 0)
+    cache_bytes = 4 * head * (text.get("num_hidden_layers") or 0) * (text.get("num_key_value_heads") or 0)
+    known = context if isinstance(context, int) else None
+    return ModelFacts(str(config.get("model_type", "")), known, cache_bytes)
 
 
 def file_hashes(checkpoint: Path, tick: Callable[[], None] | None = None) -> dict[str, str]:

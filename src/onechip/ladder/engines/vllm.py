@@ -14,7 +14,7 @@ NAME = "vllm"
 PARSERS = {"gemma4": "gemma4"}
 """model_type up to its first underscore -> vLLM's parsers of tool calls and thoughts."""
 KV_SHARE = 8
-"""A part of so many of the machine's memory is given to the KV cache on a processor, at least 1 GiB."""
+"""A part of so many of the machine's memory is the most that the KV cache on a processor is given."""
 
 
 def _launch(start: Start) -> Launch:
@@ -27,11 +27,12 @@ def _launch(start: Start) -> Launch:
     parser = PARSERS.get(facts.model_type.split("_")[0])
     parsing = ["--enable-auto-tool-choice", "--tool-call-parser", parser, "--reasoning-parser", parser]
     command = [*serve, *model, *where, *size, *(parsing if parser else ()), *start.arm.flags]
-    return Launch([word for word in command if word], _environment(start))
+    return Launch([word for word in command if word], _environment(start, facts.cache_bytes * context))
 
 
-def _environment(start: Start) -> dict[str, str]:
-    """The processor build leaves core 0 idle and takes one core for itself unless it is told otherwise."""
+def _environment(start: Start, request_bytes: int) -> dict[str, str]:
+    """On a processor: all cores (vLLM keeps some free by itself), and a cache that holds every request of the
+    ladder, in whole GiB, as vLLM counts it. `request_bytes`: of one request's K and V."""
     common = {
         "VLLM_CACHE_ROOT": str(start.cache),
         "TORCHINDUCTOR_CACHE_DIR": str(start.cache / "inductor"),
@@ -40,7 +41,8 @@ def _environment(start: Start) -> dict[str, str]:
     }
     if start.host.chip != "cpu":
         return common
-    space = max(1, start.host.memory_bytes // KV_SHARE >> 30)
+    most = start.host.memory_bytes // KV_SHARE >> 30
+    space = max(1, min(most, -(-request_bytes * start.requests >> 30)))
     cores = ",".join(map(str, sorted(os.sched_getaffinity(0))))
     return common | {
         "VLLM_CPU_KVCACHE_SPACE": str(space),
