@@ -34,7 +34,8 @@ def _launch(start: Start) -> Launch:
     pages = -(-start.context // PAGE_TOKENS)
     slots = ["-np", str(start.requests), "-c", str(start.requests * pages * PAGE_TOKENS)]
     threads = ["-t", str(start.host.threads), "-tb", str(start.host.threads)]
-    command = [str(server), "-m", str(start.checkpoint), "--host", "127.0.0.1", "--port", str(start.port)]
+    command = [str(server), "-m", str(start.checkpoint), "--alias", start.arm.model]
+    command += ["--host", "127.0.0.1", "--port", str(start.port)]
     unique = ["--no-cache-prompt", "--cache-ram", "0", "--ctx-checkpoints", "0"]
     plain = ["--load-mode", "none", "--reasoning", "off", "--no-webui", "--offline"]
     # glibc backs its memory with huge pages only when told to: on E2B's shape 9.1 -> 13.1 tok/s.
