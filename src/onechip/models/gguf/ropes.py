@@ -55,20 +55,29 @@ def llama3_scaling(divisors: list[float], theta: float, path: Path) -> dict[str,
 
 
 def _fitted(divisors: list[float], theta: float, factor: float) -> dict[str, Any] | None:
-    """From the pairs between the two ends; None if there are not two of them."""
+    """From the pairs between the two ends and those next to them; None if the pairs are in no such order."""
     count = len(divisors)
-    between = [pair for pair, divisor in enumerate(divisors) if 1 < divisor < factor]
-    if len(between) < 2:
-        return None
-    frequency = [theta ** (-pair / count) / (2 * math.pi) for pair in between]
+    frequency = [theta ** (-pair / count) / (2 * math.pi) for pair in range(count)]
     # 1 / divisor = (1 - share) / factor + share, and share = (length * frequency - low) / (high - low).
-    share = [(1 / divisors[pair] - 1 / factor) / (1 - 1 / factor) for pair in between]
-    slope, intercept = np.polyfit(frequency, share, 1)
-    if slope <= 0 or intercept >= 0:
+    share = [(1 / divisor - 1 / factor) / (1 - 1 / factor) for divisor in divisors]
+    between = [pair for pair in range(count) if 0 < share[pair] < 1]
+    if len(between) > 1:
+        slope, start = np.polyfit([frequency[pair] for pair in between], [share[pair] for pair in between], 1)
+    else:
+        # One line of many: through the pair between, or the first at the long end, steep enough for the next.
+        at = between[0] if between else share.index(0)
+        neighbours = [pair for pair in (at - 1, at + 1) if 0 <= pair < count and frequency[pair]]
+        slope = max(
+            (share[pair] - share[at]) / (frequency[pair] - frequency[at])
+            for pair in neighbours
+            if share[pair] != share[at]
+        )
+        start = share[at] - slope * frequency[at]
+    if slope <= 0 or start >= 0:
         return None
-    length = round(-slope / intercept)
+    length = 1 << 20  # any: only its ratios to the two factors matter
     return {
-        "low_freq_factor": 1.0,
-        "high_freq_factor": float(1 - 1 / intercept),
+        "low_freq_factor": float(-start / slope * length),
+        "high_freq_factor": float((1 - start) / slope * length),
         "original_max_position_embeddings": length,
     }
