@@ -165,7 +165,7 @@ def _program(environment: Path, called: str) -> Path:
 BUILD = Build(
     what="compiles llama.cpp from source",
     minutes=15,
-    tools=("c++",),
+    tools=("g++",),
     run=run,
     disk_bytes=1 << 30,
 )

@@ -43,16 +43,17 @@ def _launch(start: Start) -> Launch:
     return Launch([*command, *slots, *threads, *unique, *plain, *start.arm.flags], environment)
 
 
+INT8 = "cache in float16; on a processor Q4_0 is multiplied with activations in int8, groups of 32"
 EXACT = ("-ctk", "f32", "-ctv", "f32")
 ENGINE = Engine(
     name=NAME,
     summary="llama.cpp's server on GGUF",
     variants={
-        "q4_0": Variant("gguf-q4_0"),
-        "q4_0-q6_k": Variant("gguf-q4_0-q6_k", remark="tables in Q6_K: not exactly the int4 values"),
-        "q4_0-emb4": Variant("gguf-q4_0-emb4"),
+        "q4_0": Variant("gguf-q4_0", remark=INT8),
+        "q4_0-q6_k": Variant("gguf-q4_0-q6_k", remark=f"{INT8}; tables in Q6_K, which rounds them again"),
+        "q4_0-emb4": Variant("gguf-q4_0-emb4", remark=INT8),
         "bf16": Variant("gguf-bf16", remark="cache in float16"),
-        "f16": Variant("gguf-f16"),
+        "f16": Variant("gguf-f16", remark="cache in float16"),
         "f32": Variant("gguf-f32", flags=EXACT),
     },
     version=_version,

@@ -148,7 +148,11 @@ ENGINE = Engine(
     variants={
         "bf16": Variant(flags=("--dtype", "bf16"), remark="cache in float16"),
         "f32": Variant(flags=("--dtype", "f32")),
-        "q4_0": Variant("gguf-q4_0", flags=("--dtype", "bf16"), remark="cache in float16"),
+        "q4_0": Variant(
+            "gguf-q4_0",
+            flags=("--dtype", "bf16"),
+            remark="cache in float16; Q4_0 is multiplied with activations in int8, groups of 32",
+        ),
     },
     version=lambda: recipe.installed(NAME, DISTRIBUTION),
     launch=_launch,
