@@ -11,11 +11,13 @@ import pytest
 from rich.console import Console
 
 from onechip.errors import UsageError
+from onechip.ladder import folder as folders
 from onechip.ladder import listing
 from onechip.ladder.arms import check_ready, parse
 from onechip.ladder.engines import ENGINES, engine, recipe, transformers, vllm
 from onechip.ladder.engines.engine import Engine, Launch, Start, Variant
 from onechip.ladder.host import Host, this_host
+from onechip.ladder.plan import Plan
 from onechip.ladder.records import Arm
 
 CPU = Host("linux", "x86_64", "cpu", 2, 24 << 30)
@@ -93,6 +95,17 @@ def test_words_of_an_arm_that_are_variables(start: Start) -> None:
     assert launch.command[-4:] == ["--a=B", "--seed", "7", '{"A=": 1}']
     assert launch.environment["OMP_NUM_THREADS"] == "1"
     assert launch.environment["VLLM_CPU_KVCACHE_SPACE"] == "9"
+
+
+def test_a_remark_is_said_of_its_arm_in_the_report(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    made = Arm("a", "onechip", str(tmp_path), form="w4a16", remark="int8 activations")
+    plain = Arm("b", "onechip", str(tmp_path))
+    manifest = folders.create(tmp_path / "out", Plan(str(tmp_path), (made, plain), jobs=("one",)))
+    assert manifest.arm("a").notes == ["Int8 activations."]
+    assert manifest.arm("b").notes == []
+    assert manifest.arm("a").checkpoint == {}, "it is made when its turn has come"
+    assert manifest.arm("b").checkpoint == manifest.source != {}
 
 
 def peer(version: str | None, obstacle: str | None, **more: object) -> Engine:

@@ -58,6 +58,8 @@ def _fill_arms(manifest: Manifest) -> None:
         entry = manifest.arm(arm.name)
         if ENGINES[arm.engine].launch is not None and not arm.form:
             entry.checkpoint = manifest.source
+        if arm.remark:
+            entry.notes.append(f"{arm.remark[0].upper()}{arm.remark[1:]}.")
 
 
 def _hashes(plan: Plan) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -200,14 +200,24 @@ def invalid(summary: Summary) -> Table:
 
 
 def arms(summary: Summary) -> Table:
-    """What each arm ran: version, command line, environment, checkpoint."""
+    """What each arm ran: version, command line, environment, checkpoint and how it was made."""
     rows = []
     for arm in summary.manifest.arms:
         environment = " ".join(f"{name}={value}" for name, value in arm.environment.items()) or NONE
         hashes = ", ".join(f"{name} {digest[:12]}" for name, digest in arm.checkpoint.items()) or NONE
-        rows.append((arm.name, arm.version, " ".join(arm.command) or NONE, environment, hashes))
-    head = ("arm", "version", "command", "environment set", "checkpoint (SHA-256, first 12)")
-    return Table("Arms", head, tuple(rows), (0, 1, 2, 3, 4))
+        command = " ".join(arm.command) or NONE
+        rows.append((arm.name, arm.version, command, environment, hashes, _made(arm.weights)))
+    head = ("arm", "version", "command", "environment set", "checkpoint (SHA-256, first 12)", "weights")
+    return Table("Arms", head, tuple(rows), (0, 1, 2, 3, 4, 5))
+
+
+def _made(weights: dict[str, Any]) -> str:
+    """How an arm's weights were made from MODEL."""
+    if not weights:
+        return NONE
+    if not weights.get("command"):
+        return "MODEL as it is"
+    return " ".join([*weights["command"], "—", *weights.get("notes", [])])
 
 
 def facts(summary: Summary) -> Table:
