@@ -340,8 +340,14 @@ def test_lengths_that_differ_make_cells_invalid(model: Path, tmp_path: Path) -> 
     said, records, _ = ladder(tmp_path / "out", model, *words, code=LadderError.exit_code)
     assert "Nothing was measured, as no cell is valid" in said
     reasons = [reason for record in records for reason in record.invalid if "output length" in reason]
-    assert len(reasons) == len(records) == 4
-    assert reasons[0] == "2 of 2 requests had another output length: asked for 6 output tokens, got 5."
+    assert len(records) == 4
+    assert [record.cell.repeat for record in records if "output length" in record.invalid[0]] == [0, 0]
+    assert reasons[0] == (
+        "2 of 2 requests had another output length: asked for 6 output tokens, got 5. It has no field that"
+        " holds an answer to a length, so it stops when the model does."
+    )
+    skipped = [record.invalid for record in records if record.cell.repeat == 1]
+    assert skipped == [["Not run: an earlier repeat was INVALID for its length, as this would be."]] * 2
 
 
 @pytest.fixture
