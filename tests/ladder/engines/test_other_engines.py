@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from onechip.errors import EngineError
+from onechip.errors import EngineError, UsageError
+from onechip.ladder import engine_commands
 from onechip.ladder.engines import ENGINES, recipe
 from onechip.ladder.engines.engine import Start, launch
 from onechip.ladder.host import Host
@@ -157,3 +158,13 @@ def test_pytorch_runs_in_the_environment_of_transformers(checkpoint: Path) -> No
     assert after(words, "--threads") == "6"
     assert words[-2:] == ["--dtype", "float32"]
     assert ENGINES["pytorch"].recipe == ENGINES["transformers"].recipe
+
+
+def test_what_others_use_is_not_removed_under_another_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    recipe.home("transformers").mkdir(parents=True)
+    with pytest.raises(UsageError, match="environment of transformers"):
+        engine_commands.uninstall(["pytorch"])
+    assert recipe.home("transformers").is_dir()
