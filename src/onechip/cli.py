@@ -67,7 +67,9 @@ def serve(
 @app.command()
 def synth(
     folder: Annotated[Path, typer.Argument(help="New or empty folder to write.")],
-    shape: Annotated[str, typer.Option(help="tiny, e2b or e4b.")] = "tiny",
+    shape: Annotated[
+        str, typer.Option(help="tiny, e2b, e4b, gemma3-tiny, gemma3-1b, llama3-tiny or llama3-1b.")
+    ] = "tiny",
     dtype: Annotated[str, typer.Option(help="bf16 or w4a16.")] = "bf16",
 ) -> None:
     """Write a complete checkpoint with random weights, for speed work without a download."""

@@ -62,10 +62,26 @@ def test_tiny_has_every_kind_of_layer_of_e2b() -> None:
     assert kinds("tiny") == kinds("e2b")
 
 
-@pytest.mark.parametrize(("shape", "millions"), [("e2b", 4629), ("e4b", 7463)])
+@pytest.mark.parametrize(
+    ("shape", "millions"), [("e2b", 4629), ("e4b", 7463), ("gemma3-1b", 1000), ("llama3-1b", 1236)]
+)
 def test_published_sizes(shape: str, millions: int) -> None:
     specs = expected_tensors(parse_config(SHAPES[shape]))
     assert round(sum(int(np.prod(spec.shape)) for spec in specs) / 1e6) == millions
+
+
+@pytest.mark.parametrize("shape", ["gemma3-tiny", "llama3-tiny"])
+def test_other_families_compute_sane_numbers(shape: str, tmp_path: Path) -> None:
+    synthesise(tmp_path / "new", shape, "w4a16")
+    config = read_config(tmp_path / "new")
+    tokens = np.random.default_rng(0).integers(107, config.vocab, (1, 80)).astype(np.int32)
+    positions = np.arange(80, dtype=np.int32)[None]
+    params = load_weights(tmp_path / "new", config)
+    assert isinstance(params["layers"][0]["q"], Int4)
+    run = jax.jit(lambda p: decoder.forward(config, p, tokens, positions, dtype=jnp.float32)[0])
+    logits = np.asarray(run(params))
+    assert 1 < logits.std() < 10
+    assert len(set(logits.argmax(-1).tolist())) > 20
 
 
 def test_it_loads_and_computes_sane_numbers(tiny: Path) -> None:

@@ -147,10 +147,16 @@ def _pieces(config: ModelConfig, plan: dict[TensorSpec, dict[str, TensorInfo]]) 
 
 
 def _vector_value(config: ModelConfig, spec: TensorSpec) -> float:
-    """A norm's weight, or a layer's scalar: under these the hidden state keeps size 1 and logits spread."""
+    """A norm's weight, or a layer's scalar, as stored: under these the hidden state keeps size 1 (or grows
+    slowly, where neither norms nor a scalar follow a layer) and logits spread.
+    """
+    return _effective_value(config, spec) - (config.block.norm_offset if spec.path[-1] != "scalar" else 0)
+
+
+def _effective_value(config: ModelConfig, spec: TensorSpec) -> float:
     key = spec.path[-1]
     if key in ("q_norm", "k_norm"):
-        return float(_SCORE_SPREAD**0.5 * spec.shape[0] ** -0.25)
+        return float((_SCORE_SPREAD / config.attention_scale) ** 0.5 * spec.shape[0] ** -0.25)
     if key in ("post_attn_norm", "post_ffn_norm", "ple_post_norm"):
         return _POST_NORM
     if key == "scalar":
