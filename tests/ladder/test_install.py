@@ -7,9 +7,11 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import zipfile
 from collections import namedtuple
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import psutil
@@ -243,6 +245,23 @@ def test_a_stamp_that_is_torn_counts_as_none(cache: Path) -> None:
     (cache / "peer").mkdir(parents=True)
     (cache / "peer" / recipe.STAMP).write_text(json.dumps({"lock": "x"})[:5])
     assert install.stamp("peer") == {}
+
+
+def test_an_index_that_answers_is_used() -> None:
+    class Refusing(BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            self.send_error(403)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Refusing) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        assert locks.reachable(f"http://127.0.0.1:{server.server_port}/whl/cpu")
+        thread.join()
+    assert not locks.reachable(f"http://127.0.0.1:{server.server_port}/whl/cpu")
+    assert not locks.reachable("no URL")
 
 
 def test_locks_that_ship(monkeypatch: pytest.MonkeyPatch) -> None:

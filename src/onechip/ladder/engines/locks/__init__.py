@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import urllib.error
 import urllib.request
 from dataclasses import dataclass
 from importlib import resources
@@ -47,10 +48,12 @@ def platforms(stem: str) -> list[str]:
 
 
 def reachable(index: str) -> bool:
-    """Whether an index answers at all."""
+    """Whether an index answers at all; a refusal of this page is an answer, pip asks for others."""
     try:
         with urllib.request.urlopen(urllib.request.Request(index, method="HEAD"), timeout=REACH_S):
             return True
+    except urllib.error.HTTPError:
+        return True
     except (OSError, ValueError):
         return False
 
