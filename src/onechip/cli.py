@@ -104,8 +104,9 @@ def convert(
     from onechip.convert.convert import convert as run
     from onechip.models.source import resolve_model
 
+    path = Path(source) if source.endswith(".gguf") else resolve_model(source)
     with _bytes_bar(to) as show:
-        summary = run(resolve_model(source), target, to, round=round, tables=tables, progress=show)
+        summary = run(path, target, to, round=round, tables=tables, progress=show)
     print("\n".join(summary.lines()))
 
 

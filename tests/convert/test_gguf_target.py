@@ -107,6 +107,16 @@ def test_gemma4_has_every_key_that_llama_cpp_reads(tmp_path: Path) -> None:
     assert "blk.2.attn_k.weight" not in types  # of a layer that shares another's
 
 
+def test_a_model_is_called_by_its_name(tmp_path: Path) -> None:
+    snapshot = tmp_path / "models--google--gemma-4-tiny" / "snapshots" / "0123abcd"
+    snapshot.mkdir(parents=True)
+    make(snapshot, GEMMA4)
+    convert(snapshot, tmp_path / "a.gguf", "q4_0")
+    assert GgufFile(tmp_path / "a.gguf").metadata["general.name"] == "gemma-4-tiny"
+    convert(resolve_model(str(tmp_path / "a.gguf")), tmp_path / "b.gguf", "gguf-f32")
+    assert GgufFile(tmp_path / "b.gguf").metadata["general.name"] == "a"
+
+
 def test_pairs_that_do_not_turn() -> None:
     freqs = rope_freqs(parse_config(GEMMA4))
     assert freqs is not None

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from onechip.models import quant
+from onechip.models.gguf.blocks import int4 as read_q4_0
 from onechip.models.quant import (
     dequantize_int4,
-    from_q4_0,
     pack,
     quantize_int4,
     shared_scale,
@@ -127,7 +127,7 @@ WORDS = arrays.arrays(np.int32, (3, 8))
 def test_q4_0_and_back_is_the_same_bits(packed: np.ndarray, scale: np.ndarray) -> None:
     blocks = to_q4_0(packed, scale)
     assert blocks.shape == (3, 36)
-    words, scales = from_q4_0(blocks)
+    words, scales = read_q4_0(blocks)
     np.testing.assert_array_equal(words, packed)
     np.testing.assert_array_equal(scales.view(np.uint16), scale.view(np.uint16))
 
@@ -140,8 +140,8 @@ def test_q4_0_is_what_the_gguf_package_reads(packed: np.ndarray, scale: np.ndarr
 
 
 @given(arrays.arrays(np.uint8, (2, 36)))
-def test_from_q4_0_loses_nothing(blocks: np.ndarray) -> None:
-    np.testing.assert_array_equal(to_q4_0(*from_q4_0(blocks)), blocks)
+def test_reading_q4_0_loses_nothing(blocks: np.ndarray) -> None:
+    np.testing.assert_array_equal(to_q4_0(*read_q4_0(blocks)), blocks)
 
 
 def test_a_scale_of_one_rounds_to_whole_numbers() -> None:

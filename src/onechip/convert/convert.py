@@ -91,12 +91,12 @@ def convert(
         form: a name in `forms.FORMS` or `forms.ALIASES`.
         round: dense weights that are on no grid may be rounded to int4 by `quant.quantize_int4`.
         tables: of gguf-q4_0, how the embedding tables are stored: a name in `forms.TABLES`.
-        progress: called with (bytes written, bytes in all) of the weights.
+        progress: called with (bytes written, bytes in all).
 
     Raises:
         UsageError: an unknown form, a source that is in it already, a target in use, or too small a disk.
         CheckpointError: the source is damaged or of a kind that is not served, or holds what the form cannot,
-            named by tensor, row and group; or the target cannot be written. Nothing is left at `target`.
+            named by its place; or the target cannot be written. Nothing is left at `target`.
     """
     wanted = find_form(form, tables)
     if wanted.container == "safetensors" and target.suffix == ".gguf":

@@ -15,6 +15,7 @@ from onechip.convert.gguf_writer import Metadata
 from onechip.errors import CheckpointError
 from onechip.kernels.api import Int4
 from onechip.models.config import parse_config, read_json
+from onechip.models.gguf.view import linked_files
 from onechip.models.layout import TensorSpec, expected_tensors
 from onechip.models.source import resolve_model
 from onechip.models.tensorfile import TensorFile
@@ -55,7 +56,7 @@ class Source:
 
     def __init__(self, path: Path) -> None:
         self._folder = resolve_model(str(path))
-        self.name = path.stem if path.suffix == ".gguf" else path.resolve().name
+        self.name = _name(path, self._folder)
         self.config_json = read_json(self._folder / "config.json")
         self.config = parse_config(self.config_json)
         # Quantised types other than int4 are read in float32, so that nothing is rounded twice.
@@ -90,3 +91,14 @@ class Source:
             for path in sorted(self._folder.glob(pattern)):
                 if path.name not in _NOT_COMPANIONS and path.is_file():
                     yield path
+
+
+def _name(path: Path, folder: Path) -> str:
+    """What a person calls the model: the GGUF file's name, the hub's, or the folder's."""
+    gguf = [path] if path.suffix == ".gguf" else linked_files(folder)
+    if gguf:
+        return gguf[0].stem
+    whole = path.absolute()
+    if whole.parent.name == "snapshots":  # of the hub's cache: models--OWNER--NAME/snapshots/HASH
+        return whole.parent.parent.name.rpartition("--")[2]
+    return whole.name

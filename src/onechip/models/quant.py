@@ -1,12 +1,13 @@
 """int4 weights on the host, in NumPy: float rows to packed words with a scale per group, and back.
 
 The layout is compressed-tensors' "pack-quantized" (W4A16, symmetric, groups of 32 along the input). GGUF's
-Q4_0 holds the same levels in another order, beside a float16 scale: `to_q4_0` and `from_q4_0` move them bit
-for bit.
+Q4_0 holds the same levels in another order, beside a float16 scale: `to_q4_0` moves them bit for bit, and
+`gguf.blocks.int4` back.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,6 +26,7 @@ LEVELS = (-8, 7)
 Q4_0_BYTES = 2 + GROUP // 2
 """Bytes of a group in Q4_0: a float16 scale, then 16 bytes; byte j has elements j (low nibble) and j + 16."""
 
+_ALIGNMENT = 64  # XLA takes host memory without a copy only where it is aligned so
 _BLOCK_ELEMENTS = 1 << 21
 
 
@@ -97,7 +99,7 @@ def dequantize_int4(packed: Array, scale: Array, dtype: Any = np.float32) -> Arr
     another dtype rounded once, some rows at a time.
     """
     rows, columns = scale.shape[0], scale.shape[1] * GROUP
-    weight = np.empty((rows, columns), dtype)
+    weight = aligned_empty((rows, columns), np.dtype(dtype))
     for block in row_blocks(rows, columns):
         groups = unpack(packed[block]).reshape(-1, scale.shape[1], GROUP).astype(np.float32)
         weight[block] = (groups * scale[block].astype(np.float32)[:, :, None]).reshape(-1, columns)
@@ -116,16 +118,12 @@ def to_q4_0(packed: Array, scale: Array) -> Array:
     return blocks.reshape(rows, groups * Q4_0_BYTES)
 
 
-def from_q4_0(blocks: Array) -> tuple[Array, Array]:
-    """Q4_0 blocks [out, in/32 * 18] of bytes as (packed words [out, in/8], float16 scales [out, in/32])."""
-    rows = blocks.shape[0]
-    parts = blocks.reshape(rows, -1, Q4_0_BYTES)
-    scale = np.ascontiguousarray(parts[:, :, :2]).view("<f2")[:, :, 0]
-    octets = np.empty((*scale.shape, GROUP // 2), dtype=np.uint8)
-    even, odd = parts[:, :, 2::2], parts[:, :, 3::2]
-    octets[:, :, :8] = (even & 15) | (odd << 4)
-    octets[:, :, 8:] = (even >> 4) | (odd & 0xF0)
-    return octets.reshape(rows, -1).view("<i4"), scale
+def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """An array that a device on the host can take over without a copy."""
+    size = math.prod(shape) * dtype.itemsize
+    memory = np.empty(size + _ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % _ALIGNMENT
+    return memory[start : start + size].view(dtype).reshape(shape)
 
 
 def row_blocks(rows: int, columns: int) -> Iterator[slice]:
