@@ -8,7 +8,7 @@ import pytest
 from gguf import GGMLQuantizationType, quants
 
 from onechip.models.gguf import blocks
-from onechip.models.quant import dequantize_int4
+from onechip.models.quant import aligned_empty, dequantize_int4
 from tests.models.gguf_files import random_blocks
 
 TYPES = [
@@ -61,6 +61,6 @@ def test_rows_are_done_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_arrays_stand_where_the_device_can_take_them_over() -> None:
     for _ in range(8):
-        array = blocks.aligned_empty((3, 5), BFLOAT16)
+        array = aligned_empty((3, 5), BFLOAT16)
         assert array.shape == (3, 5)
         assert array.ctypes.data % 64 == 0

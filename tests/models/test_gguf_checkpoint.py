@@ -93,6 +93,7 @@ def test_what_other_programs_put_into_files_is_passed_over(tmp_path: Path) -> No
     extra = {
         "blk.3.attn_k.weight": np.ones((128, 256), np.float32),
         "blk.3.attn_k_norm.weight": np.ones(64, np.float32),
+        "blk.0.attn_rot_embd.weight": np.ones(16, np.float32),
         "v.blk.0.attn_q.weight": np.ones((2, 2), np.float32),
         "mm.input_projection.weight": np.ones((2, 2), np.float32),
     }

@@ -76,10 +76,10 @@ def open_checkpoint(folder: Path, config: ModelConfig, dense_dtype: np.dtype[Any
     if not any(folder.glob("*.gguf")) or any(folder.glob("*.safetensors")):
         return SafetensorsCheckpoint(folder, config)
     # Imported here: seldom needed, and it needs a library that is slow to import.
-    from onechip.models.gguf.checkpoint import GgufCheckpoint, open_parts
+    from onechip.models.gguf.checkpoint import GgufCheckpoint, opened_parts
     from onechip.models.gguf.view import linked_files
 
-    return GgufCheckpoint(open_parts(linked_files(folder)[0]), config, dense_dtype)
+    return GgufCheckpoint(opened_parts(linked_files(folder)[0]), config, dense_dtype)
 
 
 def load_weights(

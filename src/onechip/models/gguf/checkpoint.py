@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from onechip.models.weights import host_int4
 
 _PART = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf")
 _SIBLINGS = ("v.", "a.", "mm.")  # vision and audio, in files that have everything in one
+_UNREAD = ".attn_rot_embd.weight"  # in old Llama files
 
 
 def open_parts(path: Path) -> list[GgufFile]:
@@ -42,6 +44,19 @@ def open_parts(path: Path) -> list[GgufFile]:
     if len(files) > 1 and wanted != total:
         raise CheckpointError(f"{path} and its other parts have {total} tensors, {wanted} are announced.")
     return files
+
+
+def opened_parts(path: Path) -> list[GgufFile]:
+    """`open_parts`, but what was opened last is not parsed again while it is the same."""
+    stamps = [
+        (part, part.stat().st_size, part.stat().st_mtime_ns) for part in part_paths(path) if part.exists()
+    ]
+    return _opened(path, tuple(stamps))
+
+
+@lru_cache(maxsize=1)
+def _opened(path: Path, stamps: tuple[Any, ...]) -> list[GgufFile]:
+    return open_parts(path)
 
 
 def part_paths(path: Path) -> list[Path]:
@@ -117,7 +132,7 @@ class GgufCheckpoint:
             _, index, rest = module.split(".", 2)
             known.add(f"blk.{index}.{layer[rest]}.weight")
         for name, file in self._files.items():
-            if name not in known and not name.startswith(_SIBLINGS):
+            if name not in known and not name.startswith(_SIBLINGS) and not name.endswith(_UNREAD):
                 raise CheckpointError(
                     f"{name} in {file.path} is not a tensor of this model as its metadata describes it "
                     f"({architecture(self._config)}, {len(self._config.layers)} layers)."

@@ -65,16 +65,16 @@ class Metadata:
 
     def whole(self, key: str, default: int | None = None) -> int:
         """A whole number; where the file has one a layer, they must be equal."""
-        values = set(self.per_layer(key, 1, default))
+        values = set(self.whole_numbers(key, 1, default))
         if len(values) != 1:
             raise self._wrong(key, "one number for all layers")
         return values.pop()
 
-    def per_layer(self, key: str, layers: int, default: int | None = None) -> list[int]:
-        """`layers` times the number, or the file's array of them."""
+    def whole_numbers(self, key: str, count: int, default: int | None = None) -> list[int]:
+        """The file's array of them, or `count` times its one number."""
         value = self.files[0].metadata.get(self._full(key), default)
         if isinstance(value, int) and not isinstance(value, bool):
-            return [value] * layers
+            return [value] * count
         if isinstance(value, np.ndarray) and value.dtype.kind in "iub" and len(value):
             return [int(number) for number in value]
         raise self._wrong(key, "a whole number, or an array of them")
@@ -184,7 +184,7 @@ def _gemma4(metadata: Metadata) -> dict[str, Any]:
     count = metadata.whole("block_count")
     kinds = _layer_types(metadata, count, None)
     full = [index for index, kind in enumerate(kinds) if kind == "full_attention"]
-    widths = metadata.per_layer("feed_forward_length", count)
+    widths = metadata.whole_numbers("feed_forward_length", count)
     shared = metadata.whole("attention.shared_kv_layers", 0)
     no_v = any(
         index < count - shared and not metadata.has_tensor(f"blk.{index}.attn_v.weight") for index in full
@@ -211,7 +211,7 @@ def _gemma4(metadata: Metadata) -> dict[str, Any]:
 
 def _gemma4_heads(metadata: Metadata, kinds: list[str], full: list[int]) -> dict[str, Any]:
     """Widths of heads and numbers of key-value heads, in sliding and in full layers."""
-    kv_heads = metadata.per_layer("attention.head_count_kv", len(kinds))
+    kv_heads = metadata.whole_numbers("attention.head_count_kv", len(kinds))
     if len(kv_heads) != len(kinds):
         raise CheckpointError(
             f"{metadata.path} has {len(kv_heads)} numbers of key-value heads for {len(kinds)} layers."
@@ -305,7 +305,7 @@ def _scaling(metadata: Metadata) -> dict[str, Any]:
 def _layer_types(metadata: Metadata, count: int, period: int | None) -> list[str]:
     """The kind of each layer, from an array of flags or from a period."""
     key = "attention.sliding_window_pattern"
-    flags = metadata.per_layer(key, 1, period)
+    flags = metadata.whole_numbers(key, 1, period)
     if len(flags) == 1:
         flags = [(index + 1) % flags[0] for index in range(count)]
     if len(flags) < count:

@@ -48,7 +48,7 @@ def tokenizer_json(metadata: Metadata) -> dict[str, Any]:
     """The tokenizer.json. Raises CheckpointError naming what is missing or not served."""
     kind = _kind(metadata)
     tokens = metadata.strings("tokenizer.ggml.tokens")
-    types = metadata.per_layer("tokenizer.ggml.token_type", len(tokens), int(TokenType.NORMAL))
+    types = metadata.whole_numbers("tokenizer.ggml.token_type", len(tokens), int(TokenType.NORMAL))
     if len(types) != len(tokens):
         raise CheckpointError(f"{metadata.path} has {len(tokens)} tokens and {len(types)} types of tokens.")
     vocabulary: dict[str, int] = {}
