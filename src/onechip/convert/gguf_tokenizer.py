@@ -71,6 +71,8 @@ def tokenizer_metadata(folder: Path, config: ModelConfig) -> Metadata:
         keys["scores"] = Value("F32", _scores(tokens, merges), is_list=True)
     else:
         keys["merges"] = Value("STRING", [" ".join(merge) for merge in merges], is_list=True)
+    if kind == "gemma4":  # the published files have them, all alike: merges decide
+        keys["scores"] = Value("F32", [-1000.0] * len(tokens), is_list=True)
     if kind == "gpt2":
         keys["pre"] = Value("STRING", _split_name(raw, path))
     else:
