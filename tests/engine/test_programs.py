@@ -136,7 +136,7 @@ def test_logits_of_decode_are_transformers(case: str) -> None:
         np.testing.assert_allclose(logits[0], truth, rtol=1e-4, atol=1e-4 * np.abs(truth).max())
 
 
-@pytest.mark.parametrize("case", ["e2b", "31b"])
+@pytest.mark.parametrize("case", ["e2b", "31b", "gemma3", "llama3", "mistral"])
 def test_joining_and_leaving_does_not_disturb_the_others(case: str) -> None:
     """Two texts in eight slots, joined at different times, chunks between windows, slots used again."""
     long, short = texts(case)
