@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from onechip.errors import UsageError
+from onechip.errors import EngineError, UsageError
 from onechip.ladder import folder as folders
 from onechip.ladder import listing
 from onechip.ladder.arms import check_ready, parse
@@ -75,9 +75,23 @@ def test_the_honest_and_the_fast_word_differ_in_one_variable(start: Start) -> No
     assert exact.form == fast.form == "w4a16"
     assert "int8 activations" in fast.remark
     assert not exact.remark
-    launches = [engine.launch(vllm.ENGINE, dataclasses.replace(start, arm=arm)) for arm in (exact, fast)]
+    whole = dataclasses.replace(
+        start, host=dataclasses.replace(CPU, flags=frozenset({"avx512f", "amx_tile"}))
+    )
+    launches = [engine.launch(vllm.ENGINE, dataclasses.replace(whole, arm=arm)) for arm in (exact, fast)]
     assert launches[0].command == launches[1].command
     assert launches[0].environment == launches[1].environment | {"VLLM_CPU_INT4_W4A8": "0"}
+
+
+@pytest.mark.parametrize(
+    ("word", "flags", "lacks"), [("w4a16", {"avx2"}, "avx512f"), ("w4a8", {"avx512f"}, "amx_tile")]
+)
+def test_a_processor_without_vllms_int4_kernels(word: str, flags: set[str], lacks: str, start: Start) -> None:
+    (arm,) = parse("m", f"vllm:{word}", [])
+    host = dataclasses.replace(CPU, flags=frozenset(flags))
+    with pytest.raises(EngineError, match=f"need a processor with {lacks}, which this one lacks"):
+        engine.launch(vllm.ENGINE, dataclasses.replace(start, arm=arm, host=host))
+    engine.launch(vllm.ENGINE, dataclasses.replace(start, arm=arm, host=CARD))
 
 
 def test_transformers(start: Start, tmp_path: Path) -> None:

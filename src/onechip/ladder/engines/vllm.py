@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from onechip.errors import EngineError
 from onechip.ladder.checkpoint import model_facts
 from onechip.ladder.engines import recipe
 from onechip.ladder.engines.engine import Engine, Launch, Start, Variant
@@ -17,7 +18,23 @@ KV_SHARE = 8
 """A part of so many of the machine's memory is the most that the KV cache on a processor is given."""
 
 
+INT8 = "W4A16 weights with int8 activations, vLLM's own choice on processors with AMX"
+
+
+def _check_kernels(start: Start) -> None:
+    """vLLM 0.32's build for AVX2 loads W4A16 and dies at the first request, minutes later."""
+    if start.host.chip != "cpu" or start.arm.form != "w4a16" or start.host.arch != "x86_64":
+        return
+    needed = "amx_tile" if start.arm.remark == INT8 else "avx512f"
+    if needed not in start.host.flags:
+        raise EngineError(
+            f"vLLM's kernels for this arm need a processor with {needed}, which this one lacks: leave the arm"
+            " out, or take vllm:bf16."
+        )
+
+
 def _launch(start: Start) -> Launch:
+    _check_kernels(start)
     facts = model_facts(start.checkpoint)
     serve = [str(recipe.python(NAME)), "-I", "-m", "vllm.entrypoints.openai.api_server"]
     model = ["--model", str(start.checkpoint), "--served-model-name", start.arm.model]
@@ -67,7 +84,7 @@ ENGINE = Engine(
         "bf16": Variant("bf16", ("--dtype", "bfloat16")),
         "f32": Variant("", ("--dtype", "float32")),
         "w4a16": Variant("w4a16", ("VLLM_CPU_INT4_W4A8=0",)),
-        "w4a8": Variant("w4a16", (), "W4A16 weights with int8 activations, vLLM's own choice on processors"),
+        "w4a8": Variant("w4a16", (), INT8),
     },
     version=lambda: recipe.installed(NAME, "vllm-cpu") or recipe.installed(NAME, "vllm"),
     launch=_launch,
@@ -83,5 +100,6 @@ ENGINE = Engine(
     formats="safetensors: bf16, f32, W4A16",
     drafter="--arm 'NAME = vllm --speculative-config {...}'",
     tools="--enable-auto-tool-choice --tool-call-parser gemma4 (set for Gemma 4)",
-    needs="on a processor: a C++ compiler (g++) for compiled starts; 17 GB of memory for E2B in bf16",
+    needs="on a processor: a C++ compiler (g++) for its compiled start (the default; --enforce-eager does"
+    " without); AVX-512 for w4a16, AMX for w4a8; 17 GB of memory for E2B in bf16",
 )
