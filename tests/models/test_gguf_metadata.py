@@ -75,6 +75,13 @@ def test_gemma_3_without_a_window_has_full_layers_only(tmp_path: Path) -> None:
     assert {layer.kind for layer in parse_config(read(tmp_path / "x.gguf")).layers} == {"full"}
 
 
+@pytest.mark.parametrize("count", [0, 2**31])
+def test_layers_by_the_billion(tmp_path: Path, count: int) -> None:
+    path = write(tmp_path / "x.gguf", "llama", keys={"block_count": count})
+    with pytest.raises(CheckpointError, match=rf"x\.gguf has {count} layers: the file is damaged"):
+        read(path)
+
+
 def test_mistrals_window(tmp_path: Path) -> None:
     model = parse_config(read(write(tmp_path / "x.gguf", "llama", keys={"attention.sliding_window": 32})))
     assert (model.model_type, model.sliding_window) == ("mistral", 32)

@@ -21,6 +21,7 @@ from onechip.models.gguf.ropes import llama3_scaling, turning_fraction
 
 _PROJECTORS = ("clip", "mmproj")
 _GEMMA3_27B_LAYERS = 62
+_MOST_LAYERS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +123,13 @@ class Metadata:
         state = "no" if not self.has(key) else "an unusable"
         return CheckpointError(f"{self.path} has {state} {self._full(key)}: it must be {wanted}.")
 
+    def layers(self) -> int:
+        """The number of layers, which no damaged file may make billions."""
+        count = self.whole("block_count")
+        if not 0 < count <= _MOST_LAYERS:
+            raise CheckpointError(f"{self.path} has {count} layers: the file is damaged, fetch it again.")
+        return count
+
     def shape(self, tensor: str) -> tuple[int, ...]:
         """Raises CheckpointError if the file has no such tensor."""
         for file in self.files:
@@ -146,7 +154,7 @@ def config_json(metadata: Metadata) -> dict[str, Any]:
     common = {
         "model_type": ARCHITECTURES[metadata.architecture],
         "hidden_size": metadata.whole("embedding_length"),
-        "num_hidden_layers": metadata.whole("block_count"),
+        "num_hidden_layers": metadata.layers(),
         "num_attention_heads": metadata.whole("attention.head_count"),
         "vocab_size": metadata.shape("token_embd.weight")[0],
         "max_position_embeddings": metadata.whole("context_length"),
@@ -181,7 +189,7 @@ def _token_ids(metadata: Metadata) -> dict[str, Any]:
 
 
 def _gemma4(metadata: Metadata) -> dict[str, Any]:
-    count = metadata.whole("block_count")
+    count = metadata.layers()
     kinds = _layer_types(metadata, count, None)
     full = [index for index, kind in enumerate(kinds) if kind == "full_attention"]
     widths = metadata.whole_numbers("feed_forward_length", count)
@@ -243,7 +251,7 @@ def _gemma4_ropes(metadata: Metadata) -> dict[str, Any]:
 
 
 def _gemma3(metadata: Metadata) -> dict[str, Any]:
-    count, heads = metadata.whole("block_count"), metadata.whole("attention.head_count")
+    count, heads = metadata.layers(), metadata.whole("attention.head_count")
     head_dim = metadata.whole("attention.key_length", 256)
     hidden = metadata.whole("embedding_length")
     full = {"rope_type": "default", "rope_theta": metadata.number("rope.freq_base", 1e6)} | _scaling(metadata)
