@@ -82,7 +82,12 @@ def test_the_one_file_is_put_where_it_was_asked_for(
     assert target.read_text() == "exported"
     assert list(tmp_path.iterdir()) == [target]
     assert asked == [
-        {"model": "/x/acorn", "prefill_lengths": [32, 128], "cache_length": 2048, "quantization_recipe": None}
+        {
+            "model": "/x/acorn",
+            "prefill_lengths": [32, 128],
+            "cache_length": 2048,
+            "quantization_recipe": "none",
+        }
     ]
     assert vars(TextModel)["_can_set_experts_implementation_cached_value"] is True
 

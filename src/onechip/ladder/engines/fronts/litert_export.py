@@ -19,6 +19,10 @@ from pathlib import Path
 from types import ModuleType
 
 
+PLAIN = "none"
+"""The exporter's word for float32; where it is given nothing, it quantises to int8."""
+
+
 def stand_in_for_tensorflow() -> None:
     from ai_edge_litert import schema_py_generated as schema
 
@@ -56,7 +60,7 @@ def main() -> None:
             output_dir=folder,
             prefill_lengths=[int(length) for length in args.prefill.split(",")],
             cache_length=args.context,
-            quantization_recipe=args.recipe or None,
+            quantization_recipe=args.recipe or PLAIN,
         )
         made = sorted(Path(folder).rglob("*.litertlm"))
         if len(made) != 1:
