@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import time
@@ -28,13 +29,30 @@ STOP = ((signal.SIGINT, 5.0), (signal.SIGTERM, 15.0))
 """Signals and how long each may take. What a shell started in its background may be deaf to the first."""
 LOG_LINES = 12
 """Of an engine's log, in a report."""
-LOG_BYTES = 8000
+LOG_BYTES = 64_000
+EXCEPTION = re.compile(r"\b[A-Z]\w*(?:Error|Exception): .+")
+MOST_EXCEPTIONS = 4
+NOISE = re.compile(r" - (?:leaked|\.\.\. skipped)|nanobind: |See https://nanobind")
+"""Bindings made with nanobind list hundreds of objects whenever Python ends; vLLM has several of these."""
 NOBODY = 0
 """Of no process: an engine that is not running owns no port."""
 GATE = 'read go && exec "$@"'
 """A shell that becomes the engine once it is told to; if the ladder dies before that, it never does."""
 LEASH = "cat >/dev/null; kill -KILL -$0"
 """A shell that kills the engine's group once the ladder, which holds the other end of its input, is gone."""
+
+
+def telling(text: str) -> tuple[str, ...]:
+    """The last LOG_LINES lines of a log; before them the last exceptions, where these lie further back.
+
+    An engine of several processes writes much about its orderly end after the reason for it.
+    """
+    lines = [line.rstrip()[:400] for line in text.splitlines() if line.strip() and not NOISE.match(line)]
+    last, earlier = lines[-LOG_LINES:], lines[:-LOG_LINES]
+    said = "\n".join(last)
+    found = {match[0]: line for line in earlier if (match := EXCEPTION.search(line)) and match[0] not in said}
+    before = list(found.values())[-MOST_EXCEPTIONS:]
+    return (*before, *last[len(before) :])
 
 
 class EngineProcess:
@@ -157,12 +175,11 @@ class EngineProcess:
         )
 
     def last_lines(self) -> tuple[str, ...]:
-        """The last lines that it wrote in this start."""
+        """The lines that say most of what it wrote last in this start."""
         with contextlib.suppress(OSError), self.log.open("rb") as log:
             end = log.seek(0, os.SEEK_END)
             log.seek(max(self._log_from, end - LOG_BYTES))
-            lines = log.read().decode("utf-8", "replace").splitlines()
-            return tuple(line.rstrip()[:400] for line in lines if line.strip())[-LOG_LINES:]
+            return telling(log.read().decode("utf-8", "replace"))
         return ()
 
     def resident_bytes(self) -> int | None:
