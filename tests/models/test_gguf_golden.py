@@ -12,6 +12,7 @@ import pytest
 
 from onechip.convert.gguf_metadata import general_metadata, model_metadata, rope_freqs
 from onechip.convert.gguf_writer import GgufInfo, Value, write_gguf
+from onechip.errors import CheckpointError
 from onechip.models.config import ModelConfig, parse_config, read_config
 from onechip.models.gguf.checkpoint import GgufCheckpoint, open_parts
 from onechip.models.gguf.metadata import Metadata, config_json
@@ -51,13 +52,15 @@ def write(path: Path, config: ModelConfig, params: Params) -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_a_golden_model_comes_back(case: str, tmp_path: Path) -> None:
     config = read_config(GOLDEN / case)
+    if case == "gemma3":
+        # It is divided by another number than published models are, for which there is no key.
+        with pytest.raises(CheckpointError, match=r"query_pre_attn_scalar is .*GGUF has no key for it"):
+            model_metadata(config)
+        config = replace(config, attention_scale=config.layers[0].head_dim ** -0.5)
     params = load_weights(GOLDEN / case, config)
     write(tmp_path / "x.gguf", config, params)
     files = open_parts(tmp_path / "x.gguf")
     found = parse_config(config_json(Metadata.read(files)))
-    if config.model_type.startswith("gemma3"):
-        # No key says it: as in llama.cpp it follows from head_dim, which golden models do not keep to.
-        found = replace(found, attention_scale=config.attention_scale)
     for name in ("rope_full", "rope_sliding"):
         ours, stored = getattr(found, name), getattr(config, name)
         np.testing.assert_allclose(ours.divisors, stored.divisors, rtol=1e-6)  # the file has float32

@@ -6,12 +6,15 @@ in its conversion/ (2026-11).
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
 from onechip.convert.gguf_writer import Metadata, Value
+from onechip.errors import CheckpointError
 from onechip.models.architecture import LayerSpec, ModelConfig
-from onechip.models.gguf.names import architecture
+from onechip.models.gguf.names import architecture, gemma3_query_scalar
 
 FILE_TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "BF16": 32}
 """`general.file_type`: what most of the tensors are."""
@@ -34,6 +37,8 @@ def general_metadata(config: ModelConfig, name: str, most: str) -> Metadata:
 def model_metadata(config: ModelConfig) -> Metadata:
     """The keys about the model's shape, under its architecture's name."""
     arch = architecture(config)
+    if arch == "gemma3":
+        _check_attention_scale(config)
     keys = _common(config)
     if config.sliding_window:
         keys["attention.sliding_window"] = Value("U32", config.sliding_window)
@@ -46,6 +51,17 @@ def model_metadata(config: ModelConfig) -> Metadata:
     if arch == "gemma4":
         keys |= _gemma4(config)
     return {f"{arch}.{key}": value for key, value in keys.items()}
+
+
+def _check_attention_scale(config: ModelConfig) -> None:
+    """Raise CheckpointError if llama.cpp would divide a Gemma 3's queries by something else."""
+    layer = config.layers[0]
+    scalar = gemma3_query_scalar(len(config.layers), config.hidden, layer.heads, layer.head_dim)
+    if not math.isclose(config.attention_scale, scalar**-0.5):
+        raise CheckpointError(
+            f"query_pre_attn_scalar is {config.attention_scale**-2:g}: GGUF has no key for it, and llama.cpp "
+            f"would take {scalar}."
+        )
 
 
 def _common(config: ModelConfig) -> Metadata:

@@ -16,11 +16,10 @@ import numpy as np
 from onechip.errors import CheckpointError
 from onechip.models.gguf import blocks
 from onechip.models.gguf.file import GgufFile, Strings
-from onechip.models.gguf.names import ARCHITECTURES, ROPE_FREQS
+from onechip.models.gguf.names import ARCHITECTURES, ROPE_FREQS, gemma3_query_scalar
 from onechip.models.gguf.ropes import llama3_scaling, turning_fraction
 
 _PROJECTORS = ("clip", "mmproj")
-_GEMMA3_27B_LAYERS = 62
 _MOST_LAYERS = 1000
 
 
@@ -260,8 +259,7 @@ def _gemma3(metadata: Metadata) -> dict[str, Any]:
         "intermediate_size": metadata.whole("feed_forward_length"),
         "num_key_value_heads": metadata.whole("attention.head_count_kv", heads),
         "head_dim": head_dim,
-        # It stands in no key: only the 27B has another than head_dim, and llama.cpp too goes by its layers.
-        "query_pre_attn_scalar": hidden // heads if count == _GEMMA3_27B_LAYERS else head_dim,
+        "query_pre_attn_scalar": gemma3_query_scalar(count, hidden, heads, head_dim),
         "hidden_activation": "gelu_pytorch_tanh",
         "sliding_window": metadata.whole("attention.sliding_window", metadata.whole("context_length")),
         "rope_parameters": {

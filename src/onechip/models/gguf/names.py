@@ -82,6 +82,7 @@ NAMINGS = {
     "llama": Naming(_SHARED, _LLAMA_LAYER, interleaved=True),
 }
 
+_GEMMA3_27B_LAYERS = 62
 _LAYER_NAME = re.compile(r"layers\.(\d+)\.(.+)")
 
 
@@ -118,6 +119,13 @@ def gguf_tensor(spec: TensorSpec, config: ModelConfig) -> GgufTensor:
         layer = config.layers[int(match[1])]
         heads = layer.heads if match[2] == "self_attn.q_proj" else layer.kv_heads
     return GgufTensor(f"{name}.weight", shift, heads)
+
+
+def gemma3_query_scalar(layers: int, hidden: int, heads: int, head_dim: int) -> int:
+    """`query_pre_attn_scalar`, which stands in no key: llama.cpp knows the 27B, the one published model where
+    it is not the width of a head, by its number of layers.
+    """
+    return hidden // heads if layers == _GEMMA3_27B_LAYERS else head_dim
 
 
 def interleave(rows: int, heads: int) -> NDArray[Any]:
