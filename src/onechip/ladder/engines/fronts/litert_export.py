@@ -18,7 +18,6 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
-
 PLAIN = "none"
 """The exporter's word for float32; where it is given nothing, it quantises to int8."""
 
