@@ -16,7 +16,7 @@ from jax import lax
 
 from onechip.kernels import xla
 from onechip.kernels.api import SPAN_BLOCK
-from onechip.models.config import LayerSpec, ModelConfig
+from onechip.models.architecture import LayerSpec, ModelConfig
 
 
 @jax.tree_util.register_dataclass

@@ -15,7 +15,7 @@ import numpy as np
 from onechip.engine.types import Dtype
 from onechip.kernels.api import GROUP, Int4, Leaf
 from onechip.models import decoder
-from onechip.models.config import ModelConfig
+from onechip.models.architecture import ModelConfig
 from onechip.models.layout import EMBED, HEAD, PLE_EMBED, Params, TreePath, expected_tensors
 from onechip.models.quant import dequantize_int4
 

@@ -18,7 +18,7 @@ from onechip.engine.scheduler import Limits
 from onechip.engine.types import EngineConfig
 from onechip.errors import CapacityError, UsageError
 from onechip.kernels.api import SPAN_BLOCK
-from onechip.models.config import ModelConfig
+from onechip.models.architecture import ModelConfig
 from onechip.models.layout import EMBED, HEAD
 
 GIB = 2**30

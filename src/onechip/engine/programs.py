@@ -25,7 +25,7 @@ from onechip.engine.plan import Plan
 from onechip.engine.sampling import SamplingRows
 from onechip.kernels.api import Leaf
 from onechip.models import decoder
-from onechip.models.config import ModelConfig
+from onechip.models.architecture import ModelConfig
 from onechip.models.layout import Params
 
 
