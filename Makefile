@@ -1,9 +1,9 @@
-# What there is to do here: demo, test, check, bench, acorn, golden. Each sets up what it needs in .venv.
+# What there is to do here: demo, test, check, bench, bench-engine, acorn, golden. Each sets up what it needs in .venv.
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check bench acorn golden clean
+.PHONY: demo test check bench bench-engine acorn golden clean
 .DELETE_ON_ERROR:
 
 $(VENV)/.installed: pyproject.toml
@@ -39,7 +39,11 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
+# Every engine that can be installed here, on acorn and on E2B's shape -> docs/ladder-cpu.md.
 bench: $(VENV)/.dev
+	$(BIN)/python bench/ladder_cpu.py acorn greedy e2b write
+
+bench-engine: $(VENV)/.dev
 	$(BIN)/python bench/engine.py
 
 acorn: $(VENV)/.acorn

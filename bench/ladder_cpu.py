@@ -1,7 +1,8 @@
 """Every engine that can be installed on this machine, on one checkpoint, in one ladder -> docs/ladder-cpu.md.
 
-    python bench/ladder_cpu.py acorn      # the model in the package; about three quarters of an hour
+    python bench/ladder_cpu.py acorn      # the model in the package; about half an hour
     python bench/ladder_cpu.py e2b        # random weights of Gemma 4 E2B's shape; about an hour, 17 GiB
+    python bench/ladder_cpu.py greedy     # acorn's greedy text from each engine in float32, against ours
     python bench/ladder_cpu.py write      # the page, from the results that are there
 
 Engines that are missing are installed first. A ladder that was interrupted goes on where it stopped. Results
@@ -74,24 +75,31 @@ BENCHES = {
             "transformers:bf16",
             "litert-lm",
         ),
-        options=("--quick", "--levels", "1,4,16,64", "--shapes", "64/32", "--job-minutes", "6"),
+        options=(
+            *("--levels", "1,8,64", "--shapes", "64/32", "--cell-seconds", "0.1", "--waves", "1"),
+            *("--one-tokens", "48", "--acc-limit", "50", "--job-minutes", "2.5"),
+        ),
     ),
     "e2b": Bench(
         title="Gemma 4 E2B's shape, random weights",
         about=(
             "4.6 billion parameters, drawn at random on the int4 grid, so that every engine has exactly the"
-            " same weights whatever its format. The text is noise, so accuracy is not asked. Reduced"
-            " repeats: nothing here is a claim."
+            " same linear weights whatever its format (q4_0-q6_k rounds the tables). The text is noise, so"
+            " accuracy is not asked. One repeat: nothing here is a claim."
         ),
         model=str(RESULTS / "e2b-w4a16"),
-        engines=("onechip:w4a16", "llama.cpp:q4_0", "llama.cpp:q4_0-emb4", "vllm:bf16"),
+        engines=("llama.cpp:q4_0", "llama.cpp:q4_0-q6_k", "onechip:w4a16", "vllm:bf16"),
         options=(
             *("--jobs", "start,sweep", "--levels", "1,8,64", "--shapes", "32/16"),
-            *("--repeats", "2", "--cell-seconds", "0", "--waves", "1"),
+            *("--repeats", "1", "--cell-seconds", "0", "--waves", "1"),
         ),
         shape=("e2b", "--dtype", "w4a16"),
     ),
 }
+
+
+GREEDY = ("onechip:f32", "transformers:f32", "llama.cpp:f32", "vllm:f32", "mistral.rs:f32", "pytorch:f32")
+"""Whose greedy text is compared; the first is what the others are compared with."""
 
 
 def catalogue() -> dict[str, dict[str, Any]]:
@@ -140,6 +148,13 @@ def run(name: str) -> None:
     subprocess.run([*ONECHIP, *words], check=True)
 
 
+def greedy() -> None:
+    """The table of greedy texts, by bench/greedy.py."""
+    script = [sys.executable, str(ROOT / "bench" / "greedy.py"), str(RESULTS / "greedy"), "--limit", "50"]
+    words = ["--engines", ",".join(install(GREEDY)), "--out", str(RESULTS / "greedy.md")]
+    subprocess.run([*script, *words], check=True)
+
+
 def sections(report: str) -> dict[str, str]:
     """Heading -> text of a report.md, headings one level lower than they were."""
     found: dict[str, str] = {}
@@ -183,10 +198,12 @@ def write() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("what", nargs="+", choices=[*BENCHES, "write"])
+    parser.add_argument("what", nargs="+", choices=[*BENCHES, "greedy", "write"])
     for what in parser.parse_args().what:
         if what == "write":
             write()
+        elif what == "greedy":
+            greedy()
         else:
             run(what)
 
