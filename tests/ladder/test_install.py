@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 import zipfile
 from collections import namedtuple
 from collections.abc import Callable
@@ -185,6 +186,8 @@ def test_a_killed_installer_leaves_nothing_that_runs() -> None:
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as installer:
         assert installer.stdout is not None
         sleeper = psutil.Process(int(installer.stdout.readline()))
+        while sleeper.name() == "sh":  # forked, and not yet what it will be
+            time.sleep(0.01)
         assert sleeper.name() == "sleep"
         installer.kill()
     sleeper.wait(20)
