@@ -23,17 +23,9 @@ ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "bench-results"
 PAGE = ROOT / "docs" / "ladder-cpu.md"
 ONECHIP = [sys.executable, "-m", "onechip.cli"]
-SECTIONS = (
-    "What it says",
-    "Who wins what",
-    "Start",
-    "One request",
-    "Sweep",
-    "Accuracy",
-    "What went wrong",
-    "What the engines do",
-)
-"""Of a ladder's report.md, those that go into the page."""
+TABLES = ("Scores", "Paired by question", "What each engine can do, found by asking", "INVALID cells", "Arms")
+"""Of a ladder's report.md, those that go into the page below "Who wins what"."""
+MEDALS = "Who wins what"
 
 
 @dataclass(frozen=True)
@@ -88,7 +80,7 @@ BENCHES = {
             " accuracy is not asked. One repeat: nothing here is a claim."
         ),
         model=str(RESULTS / "e2b-w4a16"),
-        engines=("llama.cpp:q4_0", "llama.cpp:q4_0-q6_k", "onechip:w4a16", "vllm:bf16"),
+        engines=("llama.cpp:q4_0", "onechip:w4a16", "vllm:bf16", "llama.cpp:q4_0-q6_k"),
         options=(
             *("--jobs", "start,sweep", "--levels", "1,8,64", "--shapes", "32/16"),
             *("--repeats", "1", "--cell-seconds", "0", "--waves", "1"),
@@ -155,12 +147,12 @@ def greedy() -> None:
     subprocess.run([*script, *words], check=True)
 
 
-def sections(report: str) -> dict[str, str]:
-    """Heading -> text of a report.md, headings one level lower than they were."""
-    found: dict[str, str] = {}
-    for part in report.split("\n## ")[1:]:
+def parts(report: str, mark: str) -> dict[str, str]:
+    """Heading -> text below it, of all headings of a report.md that begin with `mark`."""
+    found = {}
+    for part in report.split(f"\n{mark} ")[1:]:
         title, _, text = part.partition("\n")
-        found[title.strip()] = text.strip().replace("\n### ", "\n#### ")
+        found[title.strip()] = text.partition("\n## ")[0].strip()
     return found
 
 
@@ -169,7 +161,8 @@ def chapter(name: str) -> str:
     bench, out = BENCHES[name], RESULTS / name
     manifest = json.loads((out / "manifest.json").read_text())
     machine = manifest["machine"]
-    shown = sections((out / "report.md").read_text())
+    report = (out / "report.md").read_text()
+    shown = {MEDALS: parts(report, "##")[MEDALS]} | parts(report, "###")
     lines = [
         f"## {bench.title}",
         bench.about,
@@ -177,7 +170,7 @@ def chapter(name: str) -> str:
         f" {machine['memory_gib']} GiB, {machine['system']}; onechip {manifest['onechip']['commit'][:12]}.",
         f"```\n{(RESULTS / f'{name}.command').read_text().strip()}\n```",
     ]
-    lines += [f"### {title}\n\n{shown[title]}" for title in SECTIONS if title in shown]
+    lines += [f"### {title}\n\n{shown[title]}" for title in (MEDALS, *TABLES) if title in shown]
     return "\n\n".join(lines)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from onechip.ladder import figures, medals, stats
 from onechip.ladder.figures import Place
-from onechip.ladder.medals import Row, Verdict
+from onechip.ladder.medals import Court, Entry, Evidence, Row, Verdict, award
 from onechip.ladder.records import CellRecord
 from onechip.ladder.summary import Summary, summarise
 from tests.ladder.made_ladder import MadeLadder, request
@@ -84,6 +84,32 @@ def test_an_established_difference_gets_the_medal(summary: Summary):
 
 def test_one_start_is_no_claim(summary: Summary):
     assert row(summary, "Start, cold cache").verdict.outcome == "too few repeats"
+
+
+def _verdict(values: dict[str, float], enough: dict[tuple[str, str], bool]) -> Verdict:
+    """Of a row of speeds in which every pair that has enough repeats is far apart."""
+
+    class Far(Court):
+        def evidence(self, row: Row, a: str, b: str) -> Evidence:
+            return Evidence(enough.get((a, b), True), True, 0.001)
+
+    entries = tuple(Entry(arm, value, 6) for arm, value in values.items())
+    place = Place("one", "alone", 1)
+    rows = [Row(place, "decode", "decode", "tok/s", "higher", "speed", entries)]
+    return award(rows, Far((), ()))[0].verdict
+
+
+def test_an_arm_behind_with_too_few_repeats_is_named_and_takes_no_medal_away():
+    values = {"a": 30.0, "b": 20.0, "c": 10.0}
+    verdict = _verdict(values, {("a", "b"): False})
+    assert (verdict.outcome, verdict.leader, verdict.runner_up) == ("medal", "a", "c")
+    assert verdict.aside == ("b",)
+
+
+def test_a_leader_with_too_few_repeats_gets_no_medal():
+    values = {"a": 30.0, "b": 20.0, "c": 10.0}
+    verdict = _verdict(values, {("a", "b"): False, ("a", "c"): False})
+    assert (verdict.outcome, verdict.leader) == ("too few repeats", "a")
 
 
 def test_equal_counts_are_a_tie_and_equal_waits_are_not_separated(summary: Summary):
@@ -184,9 +210,9 @@ def test_holm_takes_a_medal_away_but_leaves_the_interval():
     contrasts = [figures.Contrast(place, "whole_batch_tok_s", "a", "b", ratio) for place in places]
     one = medals.award(rows[:1], medals.Court(contrasts, []))
     three = medals.award(rows, medals.Court(contrasts, []))
-    assert one[0].verdict == Verdict("medal", "a", "b", (), 0.02, 0.02)
+    assert one[0].verdict == Verdict("medal", "a", "b", p=0.02, adjusted_p=0.02)
     assert [row.verdict for row in three] == [
-        Verdict("not separated", "a", "b", (), 0.02, pytest.approx(0.06))
+        Verdict("not separated", "a", "b", p=0.02, adjusted_p=pytest.approx(0.06))
     ] * 3
 
 

@@ -1,6 +1,7 @@
 """Who wins a row: each arm's figure and the evidence between pairs of arms in, one verdict per row out.
 
-A medal says that the leader's difference to every other arm is established. For that, both intervals of each
+A medal says that the leader's difference to every arm that can be compared with it is established; an arm
+that is behind and has too few repeats for that is named instead. For a medal, both intervals of each
 of these comparisons must exclude "no difference", and the row's p, the largest of them, must stay below 0.05
 after Holm's correction over all rows of its family that can be tested.
 """
@@ -39,12 +40,13 @@ class Verdict(msgspec.Struct, frozen=True):
     """What a row shows.
 
     Attributes:
-        outcome: "medal": the leader beats each other arm. "level": the scores that are not separated are
-            shown to lie within the margin of the leader's. "tie": equal counts. "no contest": fewer than two
-            arms have the figure. "no test": a count that is shown without one.
+        outcome: "medal": the leader beats each other arm that is not `aside`. "level": the scores that are
+            not separated are shown to lie within the margin of the leader's. "tie": equal counts. "no
+            contest": fewer than two arms have the figure. "no test": a count that is shown without one.
         leader: arm with the best value; None if no arm has one.
-        runner_up: the next best arm.
+        runner_up: the next best arm, of those that are not `aside` where there are any.
         rivals: the arms that the leader is not separated from; none where only Holm took the medal away.
+        aside: arms behind the leader that have too few repeats to be compared with it.
         p, adjusted_p: largest p of the leader against another arm, and the same after Holm; None where
             nothing is tested.
     """
@@ -53,6 +55,7 @@ class Verdict(msgspec.Struct, frozen=True):
     leader: str | None = None
     runner_up: str | None = None
     rivals: tuple[str, ...] = ()
+    aside: tuple[str, ...] = ()
     p: float | None = None
     adjusted_p: float | None = None
 
@@ -128,15 +131,18 @@ def _judge(row: Row, court: Court) -> Verdict:
     if row.family == "none":
         tied = tuple(entry.arm for entry in ranked[1:] if entry.value == ranked[0].value)
         return Verdict("tie" if tied else "no test", leader, runner_up, tied)
-    duels = {entry.arm: court.evidence(row, leader, entry.arm) for entry in ranked[1:]}
-    if not all(duel.enough for duel in duels.values()):
+    met = {entry.arm: court.evidence(row, leader, entry.arm) for entry in ranked[1:]}
+    duels = {arm: duel for arm, duel in met.items() if duel.enough}
+    aside = tuple(arm for arm in met if arm not in duels)
+    if not duels:
         return Verdict("too few repeats", leader, runner_up)
+    runner_up = next(iter(duels))
     p = max(duel.p for duel in duels.values())
     rivals = tuple(arm for arm, duel in duels.items() if not duel.separated)
     if not rivals:
-        return Verdict("medal", leader, runner_up, (), p)
+        return Verdict("medal", leader, runner_up, (), aside, p)
     outcome: Outcome = "level" if all(duels[arm].level for arm in rivals) else "not separated"
-    return Verdict(outcome, leader, runner_up, rivals, p)
+    return Verdict(outcome, leader, runner_up, rivals, aside, p)
 
 
 def _corrected(verdict: Verdict, adjusted: float) -> Verdict:

@@ -117,7 +117,8 @@ def _win(summary: Summary, row: Row) -> str:
     }.get(row.unit, f"{found.runner_up} takes {factor} as long")
     return (
         f"{found.leader} wins “{row.label}”: {best} against {second} of {found.runner_up}; {by}"
-        f" (95 % interval {wording.span(ratio.interval)}; {ratio.n_a} and {ratio.n_b} repeats)."
+        f" (95 % interval {wording.span(ratio.interval)}; {ratio.n_a} and {ratio.n_b}"
+        f" repeats{wording.aside(row)})."
     )
 
 
@@ -126,7 +127,8 @@ def _open_rows(summary: Summary) -> Iterator[Finding]:
     close = [(i, row) for i, row in enumerate(summary.rows) if _is(row, "not separated")]
     if close:
         listed = "; ".join(
-            f"“{row.label}” ({row.verdict.leader} {wording.margin(summary, row)})" for _, row in close
+            f"“{row.label}” ({row.verdict.leader} {wording.margin(summary, row)}{wording.aside(row)})"
+            for _, row in close
         )
         yield Finding(f"Not separated, so without a winner: {listed}.", tuple(f"/rows/{i}" for i, _ in close))
     few = [(i, row) for i, row in enumerate(summary.rows) if _is(row, "too few repeats")]

@@ -71,13 +71,13 @@ def verdict(summary: Summary, row: Row) -> str:
     """The last column of the medal table."""
     found = row.verdict
     if found.outcome == "medal" and found.leader and found.runner_up:
-        return f"{found.leader}, {margin(summary, row)}"
+        return f"{found.leader}, {margin(summary, row)}{aside(row)}"
     if found.outcome == "too few repeats":
         return f"no claim: {repeats(row)} of {MIN_REPEATS} repeats"
     if found.outcome == "no test":
         return "count, not tested"
     if found.outcome == "not separated":
-        return f"{found.leader} {_not_separated(row)}, {margin(summary, row)}"
+        return f"{found.leader} {_not_separated(row)}, {margin(summary, row)}{aside(row)}"
     if found.outcome == "level":
         return f"level within {100 * MARGIN:.0f} points, {margin(summary, row)}"
     if found.outcome == "no contest":
@@ -100,6 +100,12 @@ def brief(summary: Summary, row: Row) -> str:
     if found.outcome == "no contest" and found.leader:
         return "one arm only"
     return verdict(summary, row)
+
+
+def aside(row: Row) -> str:
+    """The arms that are behind and cannot be compared, to be put behind a verdict."""
+    names = row.verdict.aside
+    return f"; too few repeats to be compared: {', '.join(names)}" if names else ""
 
 
 def _not_separated(row: Row) -> str:
