@@ -64,12 +64,16 @@ class Parting:
 
 @dataclass(frozen=True)
 class Row:
-    """One engine and one question set: in `same` of `asked` answers it wrote what the reference wrote."""
+    """One engine and one question set: in `same` of `asked` answers it wrote what the reference wrote.
+
+    In `unparsed` of those, a tool call came back as text.
+    """
 
     engine: str
     variant: str
     asked: int
     same: int
+    unparsed: int = 0
 
 
 def said(record: RequestRecord) -> tuple[str, list[tuple[str, Any]]]:
@@ -85,10 +89,32 @@ def _value(arguments: str) -> Any:
         return arguments
 
 
-def compare(ours: Sheet, theirs: Sheet) -> tuple[int, list[str]]:
-    """How many questions both answered, and the ids of those with different answers."""
+def spelled(record: RequestRecord) -> str:
+    """The tool calls of an answer as the model writes them, less the tokens that no text shows."""
+    calls = said(record)[1]
+    return "".join(f"call:{name}{_notation(arguments)}" for name, arguments in calls)
+
+
+def _notation(value: Any) -> str:
+    """A value in Gemma 4's notation without its quotes."""
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{key}:{_notation(member)}" for key, member in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_notation, value)) + "]"
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def left_as_text(ours: RequestRecord, theirs: RequestRecord) -> bool:
+    """Whether the other server gave the same tool calls, but as text."""
+    return bool(said(ours)[1]) and not said(theirs)[1] and theirs.text.strip() == spelled(ours)
+
+
+def compare(ours: Sheet, theirs: Sheet) -> tuple[int, list[str], int]:
+    """How many questions both answered, which of them differently, and how many calls were left as text."""
     both = [question for question in ours if question in theirs]
-    return len(both), [name for name in both if said(ours[name]) != said(theirs[name])]
+    texts = [name for name in both if left_as_text(ours[name], theirs[name])]
+    other = [name for name in both if said(ours[name]) != said(theirs[name]) and name not in texts]
+    return len(both), other, len(texts)
 
 
 @partial(jax.jit, static_argnames="config")
@@ -179,8 +205,8 @@ def read(folder: Path) -> tuple[list[Row], list[Parting], str, dict[str, Any]]:
         if arm == arms[0] or (arms[0], variant) not in sheets:
             continue
         ours = sheets[arms[0], variant]
-        asked, other = compare(ours, sheet)
-        rows.append(Row(arm, variant, asked, asked - len(other)))
+        asked, other, texts = compare(ours, sheet)
+        rows.append(Row(arm, variant, asked, asked - len(other), texts))
         for name in other:
             judge = judge or Judge(manifest["plan"]["model"])
             partings.append(judge.part(arm, ours[name], sheet[name]))
@@ -193,11 +219,12 @@ def page(rows: Sequence[Row], partings: Sequence[Parting], reference: str, versi
         f"Answers that are, to the last character, what `{reference}` wrote (tool calls: the same name and"
         " the same values), greedy, one request at a time:",
         "",
-        "| engine | version | question set | asked | the same |",
-        "|---|---|---|---|---|",
+        "| engine | version | question set | asked | the same | of those, a call left as text |",
+        "|---|---|---|---|---|---|",
     ]
     lines += [
         f"| {row.engine} | {versions.get(row.engine, '')} | {row.variant} | {row.asked} | {row.same} |"
+        f" {row.unparsed or ''} |"
         for row in rows
     ]
     if partings:

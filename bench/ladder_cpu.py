@@ -80,7 +80,7 @@ BENCHES = {
             " accuracy is not asked. One repeat: nothing here is a claim."
         ),
         model=str(RESULTS / "e2b-w4a16"),
-        engines=("llama.cpp:q4_0", "onechip:w4a16", "vllm:bf16", "llama.cpp:q4_0-q6_k"),
+        engines=("llama.cpp:q4_0", "vllm:bf16", "onechip:w4a16", "llama.cpp:q4_0-q6_k"),
         options=(
             *("--jobs", "start,sweep", "--levels", "1,8,64", "--shapes", "32/16"),
             *("--repeats", "1", "--cell-seconds", "0", "--waves", "1"),
@@ -184,7 +184,7 @@ def write() -> None:
     parts += [chapter(name) for name in BENCHES if (RESULTS / name / "report.md").exists()]
     greedy = RESULTS / "greedy.md"
     if greedy.exists():
-        parts.append(greedy.read_text().strip())
+        parts.append(f"## The same greedy text on acorn\n\n{greedy.read_text().strip()}")
     PAGE.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     print(f"wrote {PAGE}")
 
