@@ -92,3 +92,12 @@ def test_hashes(ids: prompts.Recipe) -> None:
 
 def test_a_folder_without_a_tokenizer(tmp_path: Path) -> None:
     assert TokenCounter.load(tmp_path) is None
+
+
+def test_a_tokenizer_without_words_gives_its_letters() -> None:
+    """As a synthetic checkpoint's, whose merges make no word whole."""
+
+    def count(text: str) -> int:
+        return sum(len(word) for word in text.split(" ")) - 1
+
+    assert prompts.calibrate("text", count).words == tuple("abcdefghijklmnopqrstuvwxyz")

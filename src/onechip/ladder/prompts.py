@@ -13,6 +13,7 @@ import hashlib
 import json
 import random
 from collections.abc import Callable, Sequence
+from string import ascii_lowercase
 from typing import Any, Literal
 
 import msgspec
@@ -92,7 +93,7 @@ def digest(value: Any) -> str:
 
 
 def calibrate(way: Way, count: Callable[[str], int], candidates: Sequence[str] = CANDIDATES) -> Recipe:
-    """Finds words that are one token each.
+    """Finds words that are one token each; letters too, where a tokenizer knows too few words as a whole.
 
     Args:
         count: tokens of a prompt with this text, everything that the engine adds included.
@@ -103,9 +104,12 @@ def calibrate(way: Way, count: Callable[[str], int], candidates: Sequence[str] =
     overhead = count(FIRST)
     words = tuple(word for word in candidates if _single(word, count, overhead))
     if len(words) < FEWEST_WORDS:
+        words += tuple(letter for letter in ascii_lowercase if _single(letter, count, overhead))
+    if len(words) < FEWEST_WORDS:
         raise LadderError(
-            f"Only {len(words)} of {len(candidates)} common words are single tokens of this tokenizer;"
-            f" prompts of exact length need {FEWEST_WORDS}. Leave the sweep out with --jobs start,one,acc."
+            f"Only {len(words)} of {len(candidates)} common words and {len(ascii_lowercase)} letters are"
+            f" single tokens of this tokenizer; prompts of exact length need {FEWEST_WORDS}. Leave the sweep"
+            " out with --jobs start,one,acc."
         )
     return Recipe(way, words, overhead)
 
