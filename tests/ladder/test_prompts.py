@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from onechip.convert.synth import synthesise
 from onechip.errors import LadderError
 from onechip.ladder import prompts
 from onechip.ladder.checkpoint import TokenCounter
@@ -92,6 +93,15 @@ def test_hashes(ids: prompts.Recipe) -> None:
 
 def test_a_folder_without_a_tokenizer(tmp_path: Path) -> None:
     assert TokenCounter.load(tmp_path) is None
+
+
+def test_texts_of_random_weights_are_not_counted(tmp_path: Path) -> None:
+    synthesise(tmp_path / "random", "tiny", "bf16")
+    made = TokenCounter.load(tmp_path / "random")
+    acorn = TokenCounter.load(resolve_model("acorn"))
+    assert made is not None
+    assert acorn is not None
+    assert (made.noise, acorn.noise) == (True, False)
 
 
 def test_a_tokenizer_without_words_gives_its_letters() -> None:

@@ -27,6 +27,7 @@ from onechip.models.config import ModelConfig, parse_config
 from onechip.models.layout import TensorSpec, expected_tensors
 from onechip.models.quant import pack
 from onechip.models.scheme import config_entry
+from onechip.models.source import RANDOM_WEIGHTS
 from onechip.models.tensorfile import TensorInfo, write_tensors
 from onechip.models.weights import full_name, int4_infos, packable
 
@@ -85,7 +86,7 @@ def synthesise(folder: Path, shape: str, dtype: str, progress: Progress | None =
     for name, value, known in (("shape", shape, tuple(SHAPES)), ("dtype", dtype, DTYPES)):
         if value not in known:
             raise UsageError(f"--{name} is {value}: it must be one of {', '.join(known)}.")
-    raw = dict(SHAPES[shape])
+    raw = dict(SHAPES[shape]) | {RANDOM_WEIGHTS: True}
     config = parse_config(raw)
     plan = {spec: _infos(spec, dtype) for spec in expected_tensors(config)}
     infos = {name: info for part in plan.values() for name, info in part.items()}

@@ -10,8 +10,11 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import tokenizers
+
+from onechip.models.source import RANDOM_WEIGHTS
 
 BLOCK_BYTES = 1 << 22
 
@@ -22,10 +25,13 @@ class TokenCounter:
 
     Attributes:
         bos: ids that begin every raw prompt.
+        noise: the checkpoint's weights are random, so its texts are rows of tokens that no tokenizer would
+            make of them, and a count of ours would say nothing about the engine's.
     """
 
     backend: tokenizers.Tokenizer
     bos: tuple[int, ...]
+    noise: bool = False
 
     @classmethod
     def load(cls, folder: Path) -> TokenCounter | None:
@@ -34,7 +40,7 @@ class TokenCounter:
         if not path.is_file():
             return None
         backend = tokenizers.Tokenizer.from_file(str(path))
-        return cls(backend, _bos(folder, backend))
+        return cls(backend, _bos(folder, backend), _json(folder / "config.json").get(RANDOM_WEIGHTS) is True)
 
     def count(self, text: str) -> int:
         """Tokens of a generated text; special tokens spelled in it count as one each."""
@@ -45,11 +51,17 @@ class TokenCounter:
         return [*self.bos, *self.backend.encode(text, add_special_tokens=False).ids]
 
 
-def _bos(folder: Path, backend: tokenizers.Tokenizer) -> tuple[int, ...]:
+def _json(path: Path) -> dict[str, Any]:
+    """The object in a file; empty where there is none."""
     try:
-        token = json.loads((folder / "tokenizer_config.json").read_bytes()).get("bos_token")
+        found = json.loads(path.read_bytes())
     except (OSError, ValueError):
-        return ()
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _bos(folder: Path, backend: tokenizers.Tokenizer) -> tuple[int, ...]:
+    token = _json(folder / "tokenizer_config.json").get("bos_token")
     if isinstance(token, dict):
         token = token.get("content")
     found = backend.token_to_id(token) if isinstance(token, str) else None

@@ -31,6 +31,12 @@ def create(folder: Path, plan: Plan) -> Manifest:
     make_room(folder)
     busy = busy_note()
     notes = cuts(plan) if busy is None else [*cuts(plan), busy]
+    counter = token_counter(plan)
+    if counter is not None and counter.noise:
+        notes.append(
+            "The weights are random and the text is noise: answers are not counted by our own tokenizer, and"
+            " what engines say of their lengths stands unchecked."
+        )
     manifest = Manifest(plan, now(), onechip=ourselves(), machine=machine(), notes=notes)
     if "one" in plan.jobs:
         manifest.prompts["one"] = digest(ONE_PROMPTS)

@@ -8,6 +8,9 @@ from pathlib import Path
 from onechip.cache import cache_root
 from onechip.errors import CheckpointError
 
+RANDOM_WEIGHTS = "onechip_random_weights"
+"""In config.json, true: the weights are nobody's model (`onechip synth`), so what they write is noise."""
+
 _ACORN = Path(__file__).parent / "acorn"
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*", re.ASCII)
 _HUB_FILE = re.compile(rf"({_HUB_ID.pattern}):([\w.-]+)", re.ASCII)

@@ -64,7 +64,8 @@ def run(task: Task, session: Session) -> CellRecord:
     started_at = now()
     payloads = [session.target.request(ask.path, ask.body) for ask in asks]
     load = run_load(session.target, payloads, task.cell.level, session.deadlines, session.tick)
-    count = session.counter.count if session.counter is not None else None
+    counter = session.counter
+    count = counter.count if counter is not None and not counter.noise else None
     records = [
         read_exchange(exchange, _blank(index, ask), count)
         for index, (exchange, ask) in enumerate(zip(load.exchanges, asks, strict=True))
