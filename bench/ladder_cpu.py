@@ -102,10 +102,10 @@ def catalogue() -> dict[str, dict[str, Any]]:
 
 def install(words: tuple[str, ...]) -> list[str]:
     """The words whose engines run here, after those that were missing were installed."""
-    usable = []
+    known, usable = catalogue(), []
     for word in words:
         name = word.partition(":")[0]
-        engine = catalogue()[name]
+        engine = known[name]
         if engine["obstacle"] is not None:
             print(f"{name} is left out: {engine['obstacle']}")
             continue

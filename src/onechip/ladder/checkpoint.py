@@ -40,7 +40,7 @@ class TokenCounter:
         if not path.is_file():
             return None
         backend = tokenizers.Tokenizer.from_file(str(path))
-        return cls(backend, _bos(folder, backend), _json(folder / "config.json").get(RANDOM_WEIGHTS) is True)
+        return cls(backend, _bos(folder, backend), is_noise(folder))
 
     def count(self, text: str) -> int:
         """Tokens of a generated text; special tokens spelled in it count as one each."""
@@ -49,6 +49,11 @@ class TokenCounter:
     def encode(self, text: str) -> list[int]:
         """Ids of a raw prompt, with exactly one BOS where the model has one."""
         return [*self.bos, *self.backend.encode(text, add_special_tokens=False).ids]
+
+
+def is_noise(folder: Path) -> bool:
+    """Whether a checkpoint's weights are random, by the mark of `onechip synth`."""
+    return _json(folder / "config.json").get(RANDOM_WEIGHTS) is True
 
 
 def _json(path: Path) -> dict[str, Any]:
@@ -85,10 +90,7 @@ class ModelFacts:
 
 def model_facts(checkpoint: Path) -> ModelFacts:
     """Of a folder; a .gguf file, or a folder without a config.json that can be read, has none."""
-    try:
-        config = json.loads((checkpoint / "config.json").read_bytes())
-    except (OSError, ValueError):
-        return ModelFacts()
+    config = _json(checkpoint / "config.json")
     text = config.get("text_config") or config
     context = text.get("max_position_embeddings")
     head = max(text.get("head_dim") or 0, text.get("global_head_dim") or 0)

@@ -8,7 +8,7 @@ from pathlib import Path
 from onechip.errors import CheckpointError, LadderError, UsageError
 from onechip.ladder import manifest as manifests
 from onechip.ladder import weights
-from onechip.ladder.checkpoint import TokenCounter, file_hashes
+from onechip.ladder.checkpoint import TokenCounter, file_hashes, is_noise
 from onechip.ladder.engines import ENGINES
 from onechip.ladder.jobs.acc import question_sets
 from onechip.ladder.jobs.task import now
@@ -31,8 +31,8 @@ def create(folder: Path, plan: Plan) -> Manifest:
     make_room(folder)
     busy = busy_note()
     notes = cuts(plan) if busy is None else [*cuts(plan), busy]
-    counter = token_counter(plan)
-    if counter is not None and counter.noise:
+    model = _model(plan)
+    if model is not None and is_noise(model):
         notes.append(
             "The weights are random and the text is noise: answers are not counted by our own tokenizer, and"
             " what engines say of their lengths stands unchecked."
@@ -123,8 +123,14 @@ def _version(facts: dict[str, str]) -> str:
 
 
 def token_counter(plan: Plan) -> TokenCounter | None:
-    """The checkpoint's tokenizer; None if MODEL cannot be found here (arms by URL need no checkpoint)."""
+    """The checkpoint's tokenizer; None if MODEL cannot be found here."""
+    model = _model(plan)
+    return None if model is None else TokenCounter.load(model)
+
+
+def _model(plan: Plan) -> Path | None:
+    """MODEL's folder; None if it cannot be found here (arms by URL need no checkpoint)."""
     try:
-        return TokenCounter.load(resolve_model(plan.model))
+        return resolve_model(plan.model)
     except CheckpointError:
         return None
