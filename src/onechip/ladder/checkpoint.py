@@ -87,6 +87,10 @@ class ModelFacts:
     context: int | None = None
     cache_bytes: int = 0
 
+    def clipped(self, context: int) -> int:
+        """`context`, or what the model was made for if that is less."""
+        return context if self.context is None else min(context, self.context)
+
 
 def model_facts(checkpoint: Path) -> ModelFacts:
     """Of a folder; a .gguf file, or a folder without a config.json that can be read, has none."""

@@ -19,7 +19,7 @@ FRONT = Path(__file__).parent / "fronts" / "pytorch.py"
 
 def _launch(start: Start) -> Launch:
     facts = model_facts(start.checkpoint)
-    context = start.context if facts.context is None else min(start.context, facts.context)
+    context = facts.clipped(start.context)
     run = [str(recipe.python(transformers.NAME)), "-I", str(FRONT), str(start.checkpoint)]
     size = ["--rows", str(start.requests), "--context", str(context), "--threads", str(start.host.threads)]
     command = [*run, "--name", start.arm.model, "--port", str(start.port), *size, *start.arm.flags]

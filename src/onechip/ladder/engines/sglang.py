@@ -20,7 +20,7 @@ def _launch(start: Start) -> Launch:
     serve = [str(recipe.python(NAME)), "-m", "sglang.launch_server"]
     model = ["--model-path", str(start.checkpoint), "--served-model-name", start.arm.model]
     where = ["--host", "127.0.0.1", "--port", str(start.port)]
-    context = start.context if facts.context is None else min(start.context, facts.context)
+    context = facts.clipped(start.context)
     size = ["--context-length", str(context), "--max-running-requests", str(start.requests)]
     parser = PARSERS.get(facts.model_type.split("_")[0])
     parsing = ["--tool-call-parser", parser, "--reasoning-parser", parser] if parser else []

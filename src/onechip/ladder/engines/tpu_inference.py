@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from onechip.ladder.checkpoint import model_facts
-from onechip.ladder.engines import recipe
+from onechip.ladder.engines import recipe, vllm
 from onechip.ladder.engines.engine import Engine, Launch, Start, Variant
 from onechip.ladder.engines.recipe import Recipe
 from onechip.ladder.host import Host
@@ -17,22 +17,9 @@ MEMORY_SHARE = "0.8"
 
 def _launcher(name: str) -> Callable[[Start], Launch]:
     def launch(start: Start) -> Launch:
-        facts = model_facts(start.checkpoint)
         serve = [str(recipe.python(name)), "-m", "vllm.entrypoints.openai.api_server"]
-        model = ["--model", str(start.checkpoint), "--served-model-name", start.arm.model]
-        where = ["--host", "127.0.0.1", "--port", str(start.port)]
-        context = start.context if facts.context is None else min(start.context, facts.context)
-        size = ["--max-model-len", str(context), "--max-num-seqs", str(start.requests)]
-        size += ["--gpu-memory-utilization", MEMORY_SHARE]
-        gemma = facts.model_type.startswith("gemma4")
-        parsing = [
-            "--enable-auto-tool-choice",
-            "--tool-call-parser",
-            "gemma4",
-            "--reasoning-parser",
-            "gemma4",
-        ]
-        command = [*serve, *model, *where, *size, *(parsing if gemma else ()), *start.arm.flags]
+        served = vllm.options(start, model_facts(start.checkpoint), start.requests)
+        command = [*serve, *served, "--gpu-memory-utilization", MEMORY_SHARE, *start.arm.flags]
         kept = {"VLLM_XLA_CACHE_PATH": str(start.cache), "JAX_COMPILATION_CACHE_DIR": str(start.cache)}
         return Launch(command, kept | {"VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"})
 

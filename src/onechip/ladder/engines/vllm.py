@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from onechip.errors import EngineError
-from onechip.ladder.checkpoint import model_facts
+from onechip.ladder.checkpoint import ModelFacts, model_facts
 from onechip.ladder.engines import recipe
 from onechip.ladder.engines.engine import Engine, Launch, Start, Variant
 from onechip.ladder.engines.recipe import Recipe
@@ -33,18 +33,25 @@ def _check_kernels(start: Start) -> None:
         )
 
 
+def options(start: Start, facts: ModelFacts, requests: int) -> list[str]:
+    """Of vLLM's server on any chip: what it serves, where, for how many at once, how it reads tool calls."""
+    model = ["--model", str(start.checkpoint), "--served-model-name", start.arm.model]
+    where = ["--host", "127.0.0.1", "--port", str(start.port)]
+    size = ["--max-model-len", str(facts.clipped(start.context)), "--max-num-seqs", str(requests)]
+    parser = PARSERS.get(facts.model_type.split("_")[0])
+    if parser is None:
+        return [*model, *where, *size]
+    parsing = ["--enable-auto-tool-choice", "--tool-call-parser", parser, "--reasoning-parser", parser]
+    return [*model, *where, *size, *parsing]
+
+
 def _launch(start: Start) -> Launch:
     _check_kernels(start)
     facts = model_facts(start.checkpoint)
     serve = [str(recipe.python(NAME)), "-I", "-m", "vllm.entrypoints.openai.api_server"]
-    model = ["--model", str(start.checkpoint), "--served-model-name", start.arm.model]
-    where = ["--host", "127.0.0.1", "--port", str(start.port)]
-    context = start.context if facts.context is None else min(start.context, facts.context)
-    size = ["--max-model-len", str(context), "--max-num-seqs", str(max(start.requests, 8))]
-    parser = PARSERS.get(facts.model_type.split("_")[0])
-    parsing = ["--enable-auto-tool-choice", "--tool-call-parser", parser, "--reasoning-parser", parser]
-    command = [*serve, *model, *where, *size, *(parsing if parser else ()), *start.arm.flags]
-    return Launch([word for word in command if word], _environment(start, facts.cache_bytes * context))
+    command = [*serve, *options(start, facts, max(start.requests, 8)), *start.arm.flags]
+    request_bytes = facts.cache_bytes * facts.clipped(start.context)
+    return Launch(command, _environment(start, request_bytes))
 
 
 def _environment(start: Start, request_bytes: int) -> dict[str, str]:
