@@ -192,7 +192,7 @@ def test_different_work_is_told():
     ]
     assert summarise(made.manifest(), records).uneven == ()
     (told,) = summarise(made.manifest(), other).uneven
-    assert told.startswith("a and b were not given the same work in 6 cells of job sweep")
+    assert told.startswith("Job sweep: 2 kinds of work, as prompts, lengths or limits differ: a; b.")
 
 
 def test_an_arm_against_itself_wins_nothing():

@@ -5,12 +5,12 @@ It is computed from the records alone and holds all that a report shows, so that
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import combinations, groupby
+from collections.abc import Iterable, Sequence
+from itertools import groupby
 
 import msgspec
 
-from onechip.ladder import answers, figures, medals, rows, stats
+from onechip.ladder import answers, figures, medals, rows, stats, work
 from onechip.ladder.manifest import Manifest
 from onechip.ladder.records import CellRecord
 
@@ -36,7 +36,7 @@ class Summary(msgspec.Struct, frozen=True):
         first_cell, last_cell: wall clock at the start of each, ISO 8601; empty without cells.
         cells: how many were measured, invalid ones included.
         one_block: arms ran one after the other, so drift of the machine between them is in no interval.
-        uneven: jobs in which arms were not given the same work, one sentence each.
+        uneven: jobs in which arms were not given the same work, and which were, one sentence each.
         client_worst: the largest reading of each of the client's own costs.
         estimated: arms whose tokens per event were spread by the length of the text.
         rows: the medal table.
@@ -105,7 +105,7 @@ def summarise(manifest: Manifest, cells: Sequence[CellRecord]) -> Summary:
         last_cell=max((record.started_at for record in cells), default=""),
         cells=len(cells),
         one_block=_one_block([record.cell.arm for record in cells]),
-        uneven=tuple(_uneven(cells)),
+        uneven=tuple(work.sentences(work.groups(cells), {arm.name: arm.probe for arm in manifest.arms})),
         client_worst=_worst(cells),
         estimated=tuple(arm for arm in arms if _estimated(places, arm)),
         rows=tuple(medals.award(table, medals.Court(contrasts, pairs))),
@@ -122,26 +122,6 @@ def _one_block(order: Sequence[str]) -> bool:
     """Whether each of several arms ran in one go."""
     blocks = [arm for arm, _ in groupby(order)]
     return len(set(order)) > 1 and len(blocks) == len(set(order))
-
-
-def _uneven(records: Iterable[CellRecord]) -> Iterator[str]:
-    """Jobs in which two arms were asked nothing in common (prompts, lengths, limits) in a repeat."""
-    work: dict[tuple[figures.Place, int], dict[str, set[str]]] = {}
-    for record in records:
-        cell = record.cell
-        if cell.job != "start":
-            place = figures.Place(cell.job, cell.variant, cell.level)
-            work.setdefault((place, cell.repeat), {}).setdefault(cell.arm, set()).add(cell.definition)
-    found: dict[tuple[str, str, str], int] = {}
-    for (place, _), asked in work.items():
-        for one, other in combinations(asked, 2):
-            if asked[one].isdisjoint(asked[other]):
-                found[place.job, one, other] = found.get((place.job, one, other), 0) + 1
-    for (job, one, other), count in found.items():
-        yield (
-            f"{one} and {other} were not given the same work in {count} cell{'s' if count > 1 else ''} of job"
-            f" {job} (prompts, lengths or limits differ): their figures there do not compare."
-        )
 
 
 def _estimated(places: figures.Places, arm: str) -> bool:
