@@ -1,13 +1,13 @@
-"""What the kernels work on: the int4 weight, and the shapes that matmul and attention agree on.
+"""The contract of the kernels: the weights they take, and the operations of a decoder that speed hangs on.
 
-`xla` implements them in plain JAX for every platform; it is the reference that a faster kernel is tested
-against.
+`xla` does all of them in plain JAX, for every platform; it is the reference that a faster one is tested against.
+`cpu` does them in C++. Whoever computes, a row's result does not depend on the other rows, to the bit.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, Protocol
 
 import jax
 
@@ -19,6 +19,8 @@ GROUP = 32
 
 SPAN_BLOCK = 256
 """Positions that attention over a span reads at a time; a span's capacity is a multiple of it."""
+
+Activation = Literal["gelu_tanh", "silu"]
 
 
 @jax.tree_util.register_dataclass
@@ -41,5 +43,169 @@ class Int4:
         return out, words * 8
 
 
-Weight = jax.Array | Int4
+@jax.tree_util.register_pytree_node_class
+@dataclass(frozen=True)
+class Panels:
+    """A linear weight [out, in] as the CPU's kernels read it (kernels/cpu/native/layout.h).
+
+    Attributes:
+        data: [panels, bytes of a panel] uint8.
+        kind: what a weight is stored as.
+        scale: dtype of the scales of int4 and int8.
+        shape: [out, in] without the padding.
+        exact: int4 and int8 weights meet activations as they are, not rounded to int8.
+        paired: the first half of the outputs and the second take turns, panel by panel (gate and up).
+    """
+
+    data: Leaf
+    kind: Literal["bf16", "int8", "int4"]
+    scale: Literal["bf16", "half"]
+    shape: tuple[int, int]
+    exact: bool = False
+    paired: bool = False
+
+    def tree_flatten(self) -> tuple[tuple[Leaf], tuple[Any, ...]]:
+        return (self.data,), (self.kind, self.scale, self.shape, self.exact, self.paired)
+
+    @classmethod
+    def tree_unflatten(cls, static: tuple[Any, ...], leaves: tuple[Leaf]) -> Panels:
+        return cls(leaves[0], *static)
+
+
+Weight = jax.Array | Int4 | Panels
 """A linear weight, [out, in] as checkpoints store it."""
+
+
+@dataclass(frozen=True)
+class Norm:
+    """An RMS norm over the last axis: x / rms(x) * (weight + offset), in float32, rounded once to x's dtype.
+
+    Attributes:
+        weight: [width], or None for 1.
+        eps: added to the mean square.
+        offset: 1 where files keep weight - 1.
+    """
+
+    weight: Leaf | None
+    eps: float
+    offset: float = 0.0
+
+
+@dataclass(frozen=True)
+class HeadSpec:
+    """What attention does to one layer's queries, keys and values.
+
+    Attributes:
+        heads, kv_heads, head_dim: of this layer.
+        window: positions that a query sees, itself included, kept as a ring: position p at index p mod window;
+            0 for a span, position p at index p.
+        owns_kv: the layer computes keys and values and writes them; otherwise it reads another's.
+        k_eq_v: the values are the raw key projection.
+        q_norm, k_norm: of each head, before it turns; None where there is none.
+        v_norm: likewise, without a weight.
+        q_scale: what queries are multiplied by.
+    """
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    window: int
+    owns_kv: bool
+    k_eq_v: bool
+    q_norm: Norm | None
+    k_norm: Norm | None
+    v_norm: Norm | None
+    q_scale: float = 1.0
+
+
+class Kernels(Protocol):
+    """The operations. x and hidden are [..., in] in the dtype of the activations, and so are results."""
+
+    def matmul(
+        self, x: jax.Array, weight: Weight, *, norm: Norm | None = None, out_dtype: Any = None
+    ) -> jax.Array:
+        """norm(x) times weight transposed [..., out], summed in float32, rounded once to out_dtype (x's)."""
+
+    def matmul_add(
+        self, x: jax.Array, weight: Weight, *, norm: Norm | None, residual: jax.Array
+    ) -> jax.Array:
+        """residual + norm(x times weight transposed)."""
+
+    def mlp(
+        self,
+        hidden: jax.Array,
+        gate_up: Weight,
+        down: Weight,
+        *,
+        norm: Norm,
+        post_norm: Norm | None,
+        activation: Activation,
+    ) -> jax.Array:
+        """hidden + post_norm(down(activation(gate(n)) * up(n))) with n = norm(hidden).
+
+        gate_up [2 * width, in]: gate's outputs first.
+        """
+
+    def add_ple(
+        self,
+        hidden: jax.Array,
+        ple: jax.Array,
+        gate: Weight,
+        out: Weight,
+        *,
+        post_norm: Norm,
+        scalar: jax.Array | None,
+    ) -> jax.Array:
+        """(hidden + post_norm(out(gelu_tanh(gate(hidden)) * ple))) * scalar, ple [..., P], scalar [1]."""
+
+    def rows(self, table: Weight, tokens: jax.Array, dtype: Any) -> jax.Array:
+        """Rows [..., in] of a table [out, in], in `dtype`."""
+
+    def logits(self, hidden: jax.Array, weight: Weight, *, norm: Norm) -> jax.Array:
+        """norm(hidden [rows, in]) times weight transposed [rows, V] float32, before any softcap."""
+
+    def greedy(
+        self, hidden: jax.Array, weight: Weight, *, norm: Norm, banned: jax.Array
+    ) -> jax.Array:
+        """Index [rows] int32 of the first of each row's largest logits; -1 where logits are not numbers.
+
+        banned [rows, n] int32: ids that must not be chosen; those outside the vocabulary ban nothing.
+        """
+
+    @property
+    def attend_rows(self) -> AttendRows | None:
+        """Attention of any rows at once, if these kernels have it; None: engine/cache.py composes it."""
+
+
+class AttendRows(Protocol):
+    """Norms, RoPE, the writing of the cache and attention of one layer, in one call."""
+
+    def __call__(
+        self,
+        spec: HeadSpec,
+        qkv: jax.Array,
+        cos: jax.Array,
+        sin: jax.Array,
+        k: jax.Array,
+        v: jax.Array,
+        slots: jax.Array,
+        positions: jax.Array,
+        active: jax.Array,
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Each row attends to its slot's keys at positions up to its own, those of this call included.
+
+        Rows of one slot stand together, at consecutive positions; which of them are active is a prefix (padding
+        is behind). So R rows are one new token of each of R slots, or a chunk of one slot's prompt, or several
+        chunks. A row's result is the same, to the bit, however rows are cut into calls.
+
+        Args:
+            qkv: [R, (heads + 2 kv_heads) * head_dim] (one kv_heads less under k_eq_v; queries alone where the
+                layer owns no keys).
+            cos, sin: [R, head_dim / 2] float32, of each row's position; pair i is (i, i + head_dim / 2).
+            k, v: [slots, kv_heads, window or capacity, head_dim] as stored; donated, changed in place.
+            slots, positions: [R] int32.
+            active: [R] bool; the others write nothing, and what they give has no meaning (but is finite).
+
+        Returns:
+            [R, heads * head_dim] in qkv's dtype, and the caches.
+        """
