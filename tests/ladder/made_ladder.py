@@ -58,6 +58,7 @@ class MadeLadder:
         rights: arm -> which of QUESTIONS questions it answers rightly.
         repeats: of every cell but the start's, which has one.
         noise: relative standard deviation between repeats.
+        work: arm -> what it is given instead of the others' work.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class MadeLadder:
         noise: float = 0.01,
         seed: int = 5,
         model: str = "acorn",
+        work: Mapping[str, str] | None = None,
     ) -> None:
         self.speeds = dict(speeds)
         self.rights = dict(rights) if rights else {arm: frozenset(range(150)) for arm in speeds}
@@ -76,6 +78,7 @@ class MadeLadder:
         self.random = random.Random(seed)
         self.clock = 0
         self.model = model
+        self.work = dict(work or {})
 
     def manifest(self) -> Manifest:
         arms = tuple(Arm(name, "onechip", self.model) for name in self.speeds)
@@ -112,7 +115,8 @@ class MadeLadder:
         self.clock += 1
         at = f"2026-11-30T10:{self.clock // 60:02d}:{self.clock % 60:02d}Z"
         client = {"loop_lag_p99_ms": 1.0 + self.clock / 1000, "cpu_share": 0.2}
-        return CellRecord(Cell(arm, job, variant, level, repeat, "same work"), at, client=client)
+        definition = self.work.get(arm, "same work")
+        return CellRecord(Cell(arm, job, variant, level, repeat, definition), at, client=client)
 
     def _arm(self, arm: str) -> Iterator[CellRecord]:
         yield from self._starts(arm)

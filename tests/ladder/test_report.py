@@ -200,6 +200,34 @@ def test_medals_only_where_a_difference_is_established(summary: Summary, html: s
     assert html.count('class="number medal"') == sum(row.count("medal") for row in states.values())
 
 
+def test_an_arm_with_other_work_is_shown_marked_and_named(tmp_path: Path):
+    made = MadeLadder({"slow": 60.0, "fast": 78.0, "other": 99.0}, work={"other": "longer prompts"})
+    found = write_report(made.write(tmp_path))
+    row = next(row for row in tables.medal_rows(found) if row.label == "One request, decode")
+    assert [cell.state for cell in row.cells] == ["plain", "medal", "apart"]
+    assert [cell.remark for cell in row.cells] == ["", "", "other work"]
+    assert row.verdict.endswith("; other work, not compared: other")
+    page, text = ((tmp_path / name).read_text() for name in ("report.html", "report.md"))
+    assert re.search(r'class="number apart">.*tok/s <b class="flag">other work</b>', page)
+    assert re.search(r"tok/s \(other work\)", text)
+    said = [finding.text for finding in findings(found)]
+    assert any(text.startswith("fast wins “One request, decode”") for text in said)
+    (scores,) = [text for text in said if text.startswith("acorn-problems: other")]
+    assert scores.endswith(": not compared, as they were not given the same work.")
+    assert "other work, not compared" in [row[-1] for row in tables.pairs(found).rows]
+
+
+def test_two_arms_with_other_work_each_have_no_winner(tmp_path: Path):
+    made = MadeLadder({"a": 60.0, "b": 78.0}, work={"b": "longer prompts"})
+    found = write_report(made.write(tmp_path))
+    row = next(row for row in tables.medal_rows(found) if row.label == "One request, decode")
+    assert row.verdict == row.brief == "no two figures are of the same work"
+    assert any(
+        finding.text.startswith("Without a winner, because no two figures are of the same work: “One request")
+        for finding in findings(found)
+    )
+
+
 def test_two_close_scores_are_not_called_equal(summary: Summary):
     (sentence,) = [f.text for f in findings(summary) if f.text.startswith("acorn-problems")]
     assert "difference −1.0 points" in sentence

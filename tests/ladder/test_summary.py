@@ -86,14 +86,16 @@ def test_one_start_is_no_claim(summary: Summary):
     assert row(summary, "Start, cold cache").verdict.outcome == "too few repeats"
 
 
-def _verdict(values: dict[str, float], enough: dict[tuple[str, str], bool]) -> Verdict:
+def _verdict(
+    values: dict[str, float], enough: dict[tuple[str, str], bool], work: dict[str, int] | None = None
+) -> Verdict:
     """Of a row of speeds in which every pair that has enough repeats is far apart."""
 
     class Far(Court):
         def evidence(self, row: Row, a: str, b: str) -> Evidence:
             return Evidence(enough.get((a, b), True), True, 0.001)
 
-    entries = tuple(Entry(arm, value, 6) for arm, value in values.items())
+    entries = tuple(Entry(arm, value, 6, work=(work or {}).get(arm, 0)) for arm, value in values.items())
     place = Place("one", "alone", 1)
     rows = [Row(place, "decode", "decode", "tok/s", "higher", "speed", entries)]
     return award(rows, Far((), ()))[0].verdict
@@ -110,6 +112,30 @@ def test_a_leader_with_too_few_repeats_gets_no_medal():
     values = {"a": 30.0, "b": 20.0, "c": 10.0}
     verdict = _verdict(values, {("a", "b"): False, ("a", "c"): False})
     assert (verdict.outcome, verdict.leader) == ("too few repeats", "a")
+
+
+def test_only_arms_with_the_same_work_are_compared():
+    values = {"a": 40.0, "b": 30.0, "c": 20.0, "d": 10.0}
+    verdict = _verdict(values, {("c", "d"): False}, {"a": 1})
+    assert (verdict.outcome, verdict.leader, verdict.runner_up) == ("medal", "b", "c")
+    assert verdict.unlike == ("a",)
+    pairs = _verdict(values, {}, {"a": 2, "b": 1, "c": 2, "d": 1})
+    assert (pairs.leader, pairs.runner_up, pairs.unlike) == ("a", "c", ("b", "d"))
+
+
+def test_without_two_arms_of_one_work_there_is_no_contest():
+    verdict = _verdict({"a": 20.0, "b": 30.0, "c": 10.0}, {}, {"a": 0, "b": 1, "c": 2})
+    assert verdict == Verdict("no contest", "b", unlike=("a", "c"))
+
+
+def test_an_arm_with_other_work_wins_no_row_but_those_of_its_start():
+    made = MadeLadder({"slow": 60.0, "fast": 78.0, "other": 99.0}, work={"other": "longer prompts"})
+    rows = summarise(made.manifest(), made.records()).rows
+    assert {row.verdict.leader for row in rows if row.verdict.outcome == "medal"} == {"fast"}
+    apart = [row for row in rows if row.place.job != "start"]
+    assert len(apart) > 5
+    assert all(row.verdict.unlike == ("other",) for row in apart)
+    assert not any(row.verdict.unlike for row in rows if row.place.job == "start")
 
 
 def test_equal_counts_are_a_tie_and_equal_waits_are_not_separated(summary: Summary):
@@ -182,16 +208,11 @@ def test_questions_of_an_invalid_block_are_not_paired():
 
 
 def test_different_work_is_told():
-    made = MadeLadder({"a": 50.0, "b": 50.0}, repeats=1)
-    records = made.records()
-    other = [
-        msgspec.structs.replace(r, cell=msgspec.structs.replace(r.cell, definition="other work"))
-        if r.cell.arm == "b" and r.cell.job == "sweep"
-        else r
-        for r in records
-    ]
-    assert summarise(made.manifest(), records).uneven == ()
-    (told,) = summarise(made.manifest(), other).uneven
+    same, other = (
+        MadeLadder({"a": 50.0, "b": 50.0}, repeats=1, work=work) for work in ({}, {"b": "longer prompts"})
+    )
+    assert summarise(same.manifest(), same.records()).uneven == ()
+    _one, told, _acc = summarise(other.manifest(), other.records()).uneven
     assert told.startswith("Job sweep: 2 kinds of work, as prompts, lengths or limits differ: a; b.")
 
 

@@ -4,6 +4,9 @@ A medal says that the leader's difference to every arm that can be compared with
 that is behind and has too few repeats for that is named instead. For a medal, both intervals of each
 of these comparisons must exclude "no difference", and the row's p, the largest of them, must stay below 0.05
 after Holm's correction over all rows of its family that can be tested.
+
+Only arms that were given the same work are compared: those of the largest group, or, of groups as large as
+each other, of the one with the best value. The others are named.
 """
 
 from __future__ import annotations
@@ -28,12 +31,14 @@ class Entry(msgspec.Struct, frozen=True):
         value: in the row's unit; None where there is none, and `remark` says why.
         n: repeats or questions behind it.
         remark: "", "UNSTABLE", "invalid", "not run", "not available".
+        work: number of the group of arms that were given the same work in this row, 0-based (work.groups).
     """
 
     arm: str
     value: float | None
     n: int = 0
     remark: str = ""
+    work: int = 0
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -42,11 +47,13 @@ class Verdict(msgspec.Struct, frozen=True):
     Attributes:
         outcome: "medal": the leader beats each other arm that is not `aside`. "level": the scores that are
             not separated are shown to lie within the margin of the leader's. "tie": equal counts. "no
-            contest": fewer than two arms have the figure. "no test": a count that is shown without one.
-        leader: arm with the best value; None if no arm has one.
+            contest": fewer than two arms have the figure for the same work. "no test": a count that is shown
+            without one.
+        leader: arm with the best value of those that are compared; None if no arm has one.
         runner_up: the next best arm, of those that are not `aside` where there are any.
         rivals: the arms that the leader is not separated from; none where only Holm took the medal away.
         aside: arms behind the leader that have too few repeats to be compared with it.
+        unlike: arms whose figure is of other work than the leader's, best first; it is compared with none.
         p, adjusted_p: largest p of the leader against another arm, and the same after Holm; None where
             nothing is tested.
     """
@@ -56,6 +63,7 @@ class Verdict(msgspec.Struct, frozen=True):
     runner_up: str | None = None
     rivals: tuple[str, ...] = ()
     aside: tuple[str, ...] = ()
+    unlike: tuple[str, ...] = ()
     p: float | None = None
     adjusted_p: float | None = None
 
@@ -124,6 +132,21 @@ def _judge(row: Row, court: Court) -> Verdict:
     ranked = sorted(known, key=lambda entry: entry.value or 0.0, reverse=row.better == "higher")
     if not ranked:
         return Verdict("no contest")
+    compared = _comparable(ranked)
+    unlike = tuple(entry.arm for entry in ranked if entry not in compared)
+    return msgspec.structs.replace(_compare(row, compared, court), unlike=unlike)
+
+
+def _comparable(ranked: Sequence[Entry]) -> list[Entry]:
+    """The largest group of arms that were given the same work; the first, if several are as large."""
+    groups: dict[int, list[Entry]] = {}
+    for entry in ranked:
+        groups.setdefault(entry.work, []).append(entry)
+    return max(groups.values(), key=len)
+
+
+def _compare(row: Row, ranked: Sequence[Entry], court: Court) -> Verdict:
+    """The verdict over arms that were given the same work, best first."""
     leader = ranked[0].arm
     if len(ranked) == 1:
         return Verdict("no contest", leader)
@@ -140,9 +163,9 @@ def _judge(row: Row, court: Court) -> Verdict:
     p = max(duel.p for duel in duels.values())
     rivals = tuple(arm for arm, duel in duels.items() if not duel.separated)
     if not rivals:
-        return Verdict("medal", leader, runner_up, (), aside, p)
+        return Verdict("medal", leader, runner_up, (), aside, p=p)
     outcome: Outcome = "level" if all(duels[arm].level for arm in rivals) else "not separated"
-    return Verdict(outcome, leader, runner_up, rivals, aside, p)
+    return Verdict(outcome, leader, runner_up, rivals, aside, p=p)
 
 
 def _corrected(verdict: Verdict, adjusted: float) -> Verdict:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from onechip.ladder import figures
+import msgspec
+
+from onechip.ladder import figures, work
 from onechip.ladder.answers import Score
 from onechip.ladder.figures import KINDS, Measure, Place, Places
 from onechip.ladder.medals import Entry, Row
@@ -43,7 +45,9 @@ def table(
     accuracy = _accuracy_rows(arms, places, scores, remarks)
     rows = [*speed, *accuracy, *_text_rows(arms, figures.places(records))]
     memory = [row for row in rows if row.unit == "bytes"]
-    return [row for row in [*(row for row in rows if row.unit != "bytes"), *memory] if _shown(row)]
+    groups = work.groups(records)
+    ordered = [*(row for row in rows if row.unit != "bytes"), *memory]
+    return [_with_work(row, groups) for row in ordered if _shown(row)]
 
 
 def _tasks(places: Sequence[Place]) -> Iterator[Task]:
@@ -134,6 +138,13 @@ def _text_rows(arms: Sequence[str], places: Places) -> Iterator[Row]:
         entries.append(Entry(arm, None, 0, "not available") if same is None else Entry(arm, *same))
     place = next(iter(alone.values()))[0]
     yield Row(place, "same_texts", "Repeats its own text", "prompts", "higher", "none", tuple(entries))
+
+
+def _with_work(row: Row, groups: Mapping[Place, work.Groups]) -> Row:
+    """The row with the number of each arm's group at its place; a start has no groups."""
+    number = {arm: at for at, arms in enumerate(groups.get(row.place, ())) for arm in arms}
+    entries = tuple(msgspec.structs.replace(entry, work=number.get(entry.arm, 0)) for entry in row.entries)
+    return msgspec.structs.replace(row, entries=entries)
 
 
 def _shown(row: Row) -> bool:

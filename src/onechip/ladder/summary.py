@@ -80,6 +80,13 @@ class Summary(msgspec.Struct, frozen=True):
                 return p.paired if p.a == a else p.paired.inverse()
         return None
 
+    def alike(self, pair: answers.Pair) -> bool:
+        """Whether both arms of a pair were given the same work in its question set (limit, thinking)."""
+        asked = next(
+            row for row in self.rows if row.family == "accuracy" and row.place.variant == pair.variant
+        )
+        return len({entry.work for entry in asked.entries if entry.arm in (pair.a, pair.b)}) == 1
+
 
 def summarise(manifest: Manifest, cells: Sequence[CellRecord]) -> Summary:
     """Compute a ladder's summary.

@@ -138,6 +138,13 @@ def _open_rows(summary: Summary) -> Iterator[Finding]:
             f"No claim of difference, for want of {MIN_REPEATS} valid repeats per arm: {listed}.",
             tuple(f"/rows/{i}" for i, _ in few),
         )
+    apart = [(i, row) for i, row in enumerate(summary.rows) if _is(row, "no contest") and row.verdict.unlike]
+    if apart:
+        listed = ", ".join(f"“{row.label}”" for _, row in apart)
+        yield Finding(
+            f"Without a winner, because no two figures are of the same work: {listed}.",
+            tuple(f"/rows/{i}" for i, _ in apart),
+        )
 
 
 def _is(row: Row, outcome: str) -> bool:
@@ -147,12 +154,14 @@ def _is(row: Row, outcome: str) -> bool:
 def _accuracy(summary: Summary) -> Iterator[Finding]:
     for i, pair in enumerate(summary.pairs):
         if pair.b == summary.arms[0]:
-            yield Finding(_pair(pair), (f"/pairs/{i}",))
+            yield Finding(_pair(pair, summary.alike(pair)), (f"/pairs/{i}",))
 
 
-def _pair(pair: Pair) -> str:
+def _pair(pair: Pair, alike: bool) -> str:
     paired, p = pair.paired, pair.holm_p if pair.holm_p is not None else pair.paired.p
-    if p < ALPHA and evidence_of_answers(paired).separated:
+    if not alike:
+        verdict = "not compared, as they were not given the same work"
+    elif p < ALPHA and evidence_of_answers(paired).separated:
         verdict = f"{pair.a if paired.difference > 0 else pair.b} is better"
     elif paired.level:
         verdict = f"level within {100 * paired.margin:.0f} points"

@@ -23,7 +23,7 @@ MEDAL = "🥇"
 
 
 class MedalCell(NamedTuple):
-    """One cell of the medal table: `state` is "medal", "plain" or "missing"."""
+    """One cell of the medal table: `state` is "medal", "plain", "apart" (other work) or "missing"."""
 
     text: str
     state: str
@@ -53,7 +53,9 @@ def _medal_cells(row: Row) -> Iterable[MedalCell]:
     winner = row.verdict.leader if row.verdict.outcome == "medal" else None
     for found in row.entries:
         state = "missing" if found.value is None else "medal" if found.arm == winner else "plain"
-        yield MedalCell(wording.entry(row, found), state, "UNSTABLE" if found.remark == "UNSTABLE" else "")
+        if found.arm in row.verdict.unlike:
+            state = "apart"
+        yield MedalCell(wording.entry(row, found), state, wording.remark(row, found))
 
 
 def terminal_table(summary: Summary) -> RenderableType:
@@ -73,7 +75,7 @@ def terminal_table(summary: Summary) -> RenderableType:
 
 def _rich_cell(cell: MedalCell) -> Text:
     mark = f"{MEDAL} " if cell.state == "medal" else ""
-    style = {"medal": "bold green", "missing": "dim"}.get(cell.state, "")
+    style = {"medal": "bold green", "apart": "dim", "missing": "dim"}.get(cell.state, "")
     return Text(mark + cell.text + (f" {cell.remark}" if cell.remark else ""), style=style)
 
 
@@ -156,6 +158,8 @@ def pairs(summary: Summary) -> Table:
         counts = (str(p.both), str(p.only_a), str(p.only_b), str(p.neither))
         tests = (f"{p.p:.4f}", NONE if found.holm_p is None else f"{found.holm_p:.4f}")
         level = f"level within {100 * p.margin:.0f} points" if p.level else "not shown to be level"
+        if not summary.alike(found):
+            level = f"{wording.OTHER_WORK}, not compared"
         difference = (
             wording.points(p.difference),
             wording.point_span(p.interval),

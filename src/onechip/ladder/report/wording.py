@@ -8,6 +8,7 @@ from onechip.ladder.stats import MARGIN, MIN_REPEATS, Interval, Paired, Ratio
 from onechip.ladder.summary import Summary
 
 NONE = "–"
+OTHER_WORK = "other work"
 
 
 def number(value: float) -> str:
@@ -62,27 +63,32 @@ def entry(row: Row, found: Entry) -> str:
 
 
 def repeats(row: Row) -> str:
-    """How many repeats a row rests on: "2" or "4 to 6"."""
-    counts = sorted({found.n for found in row.entries if found.value is not None})
+    """How many repeats the arms that are compared rest on: "2" or "4 to 6"."""
+    compared = (found for found in row.entries if found.arm not in row.verdict.unlike)
+    counts = sorted({found.n for found in compared if found.value is not None})
     return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
 
 
 def verdict(summary: Summary, row: Row) -> str:
     """The last column of the medal table."""
+    return _outcome(summary, row) + (aside(row) if row.verdict.outcome != "no contest" else "")
+
+
+def _outcome(summary: Summary, row: Row) -> str:
     found = row.verdict
     if found.outcome == "medal" and found.leader and found.runner_up:
-        return f"{found.leader}, {margin(summary, row)}{aside(row)}"
+        return f"{found.leader}, {margin(summary, row)}"
     if found.outcome == "too few repeats":
         return f"no claim: {repeats(row)} of {MIN_REPEATS} repeats"
     if found.outcome == "no test":
         return "count, not tested"
     if found.outcome == "not separated":
-        return f"{found.leader} {_not_separated(row)}, {margin(summary, row)}{aside(row)}"
+        return f"{found.leader} {_not_separated(row)}, {margin(summary, row)}"
     if found.outcome == "level":
         return f"level within {100 * MARGIN:.0f} points, {margin(summary, row)}"
-    if found.outcome == "no contest":
-        return f"only {found.leader} has a figure" if found.leader else "no valid figure"
-    return found.outcome
+    if found.outcome == "no contest" and found.leader:
+        return "no two figures are of the same work" if found.unlike else f"only {found.leader} has a figure"
+    return "no valid figure" if found.outcome == "no contest" else found.outcome
 
 
 def brief(summary: Summary, row: Row) -> str:
@@ -97,15 +103,22 @@ def brief(summary: Summary, row: Row) -> str:
         return f"not separated{holm}, {margin(summary, row)}"
     if found.outcome == "level":
         return f"level, {margin(summary, row)}"
-    if found.outcome == "no contest" and found.leader:
+    if found.outcome == "no contest" and found.leader and not found.unlike:
         return "one arm only"
-    return verdict(summary, row)
+    return _outcome(summary, row)
 
 
 def aside(row: Row) -> str:
-    """The arms that are behind and cannot be compared, to be put behind a verdict."""
-    names = row.verdict.aside
-    return f"; too few repeats to be compared: {', '.join(names)}" if names else ""
+    """Arms that are behind and cannot be compared, and those with other work, to be put behind a verdict."""
+    few, unlike = row.verdict.aside, row.verdict.unlike
+    said = f"; too few repeats to be compared: {', '.join(few)}" if few else ""
+    return said + (f"; {OTHER_WORK}, not compared: {', '.join(unlike)}" if unlike else "")
+
+
+def remark(row: Row, found: Entry) -> str:
+    """What is put beside an arm's figure: that it is unstable, that it is of other work."""
+    unlike = [OTHER_WORK] if found.arm in row.verdict.unlike else []
+    return ", ".join([*(["UNSTABLE"] if found.remark == "UNSTABLE" else []), *unlike])
 
 
 def _not_separated(row: Row) -> str:
