@@ -54,6 +54,24 @@ def test_vllm(start: Start, tmp_path: Path) -> None:
     assert launch.environment["VLLM_CPU_NUM_OF_RESERVED_CPU"] == "0"
 
 
+def test_vllm_on_a_processor_is_given_intels_openmp_where_it_has_it(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("LD_PRELOAD", raising=False)
+    assert "LD_PRELOAD" not in engine.launch(vllm.ENGINE, start).environment
+    library = tmp_path / "onechip/engines/vllm/lib/libiomp5.so"
+    library.parent.mkdir(parents=True)
+    library.touch()
+    assert engine.launch(vllm.ENGINE, start).environment["LD_PRELOAD"] == str(library)
+    monkeypatch.setenv("LD_PRELOAD", "/mine.so")
+    assert engine.launch(vllm.ENGINE, start).environment["LD_PRELOAD"] == f"{library}:/mine.so"
+    monkeypatch.setenv("LD_PRELOAD", "/usr/lib/libgomp.so.1")
+    assert "LD_PRELOAD" not in engine.launch(vllm.ENGINE, start).environment, "two of them end its start"
+    monkeypatch.delenv("LD_PRELOAD")
+    card = dataclasses.replace(start, host=CARD)
+    assert "LD_PRELOAD" not in engine.launch(vllm.ENGINE, card).environment
+
+
 def test_vllm_on_a_card_and_for_another_family(start: Start, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "llama"}')
     launch = engine.launch(vllm.ENGINE, dataclasses.replace(start, host=CARD))

@@ -16,8 +16,8 @@ PARSERS = {"gemma4": "gemma4"}
 """model_type up to its first underscore -> vLLM's parsers of tool calls and thoughts."""
 KV_SHARE = 8
 """A part of so many of the machine's memory is the most that the KV cache on a processor is given."""
-
-
+OPENMP = ("libgomp", "libiomp", "libomp")
+"""Names by which vLLM finds a preloaded OpenMP runtime."""
 INT8 = "W4A16 weights with int8 activations, vLLM's own choice on processors with AMX"
 
 
@@ -68,11 +68,24 @@ def _environment(start: Start, request_bytes: int) -> dict[str, str]:
     most = start.host.memory_bytes // KV_SHARE >> 30
     space = max(1, min(most, -(-request_bytes * start.requests >> 30)))
     cores = ",".join(map(str, sorted(os.sched_getaffinity(0))))
-    return common | {
+    processor = {
         "VLLM_CPU_KVCACHE_SPACE": str(space),
         "VLLM_CPU_OMP_THREADS_BIND": cores,
         "VLLM_CPU_NUM_OF_RESERVED_CPU": "0",
     }
+    return common | processor | _preload()
+
+
+def _preload() -> dict[str, str]:
+    """Intel's OpenMP, which its environment brings for x86, unless the user preloads an OpenMP of his own.
+
+    vLLM binds threads through the one OpenMP runtime that is preloaded; with two it does not start. It would
+    preload GNU's, and warn that Intel's does best. It also asks for tcmalloc, which its wheels lack.
+    """
+    intel, users = recipe.home(NAME) / "lib" / "libiomp5.so", os.environ.get("LD_PRELOAD", "")
+    if not intel.is_file() or any(name in users for name in OPENMP):
+        return {}
+    return {"LD_PRELOAD": f"{intel}:{users}" if users else str(intel)}
 
 
 def _obstacle(host: Host) -> str | None:
