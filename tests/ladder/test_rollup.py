@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
+from markupsafe import escape
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -14,7 +16,9 @@ from onechip.cli import app
 from onechip.errors import UsageError
 from onechip.ladder import published
 from onechip.ladder.manifest import Failure
+from onechip.ladder.report import html as report
 from onechip.ladder.report import rollup as shown
+from onechip.ladder.report.findings import notices
 from onechip.ladder.rollup import Line, Rollup, Value, roll_up
 from onechip.ladder.summary import Summary, summarise
 from tests.ladder.made_ladder import MadeLadder
@@ -139,6 +143,16 @@ def test_the_three_forms_say_the_same(whole: Rollup) -> None:
         assert "pinned TPU image with int4 table patches" in form
     assert "Made CPU <2 cores>" not in shown.page(whole)
     assert "http" not in shown.page(whole)
+
+
+def test_both_pages_stand_in_one_frame(whole: Rollup, acorn: Summary) -> None:
+    pages = [shown.page(whole), report.page(acorn)]
+    frames = [re.sub(r"<title>.*?</title>", "", page).partition("<header>")[0] for page in pages]
+    assert frames[0] == frames[1]
+    assert "prefers-color-scheme: dark" in frames[0]
+    for page, told in zip(pages, (whole.remarks, notices(acorn)), strict=True):
+        assert [f"<li>{escape(notice)}</li>" in page for notice in told] == [True] * len(told)
+        assert page.rstrip().endswith("</html>")
 
 
 def test_the_command_rolls_up_several_ladders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,36 +1,27 @@
 """report.html: the summary in, one self-contained page out.
 
-The page's form is in the template report.html and in report.css beside this file.
+The page's form is in report.html, in the frame that all pages share (page.html), and in report.css.
 """
 
 from __future__ import annotations
-
-from importlib.resources import files
-
-from jinja2 import Environment, StrictUndefined
 
 from onechip.ladder.report import tables
 from onechip.ladder.report.differences import differences
 from onechip.ladder.report.findings import findings, notices
 from onechip.ladder.report.plots import Plot, plots
 from onechip.ladder.report.table import Table
+from onechip.ladder.report.template import render
 from onechip.ladder.summary import Summary
-
-HERE = files("onechip.ladder.report")
 
 
 def page(summary: Summary) -> str:
     """The whole report as one HTML document that needs no network."""
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    template = environment.from_string(HERE.joinpath("report.html").read_text("utf-8"))
-    return template.render(
-        style=HERE.joinpath("report.css").read_text("utf-8"),
+    return render(
+        "report.html",
+        notices(summary),
         summary=summary,
         manifest=summary.manifest,
         findings=findings(summary),
-        notices=notices(summary),
         rows=tables.medal_rows(summary),
         sections=_sections(summary),
         invalid=tables.invalid(summary),

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Literal
 
 import msgspec
-from jinja2 import Environment, StrictUndefined
 from rich import box
 from rich.console import Group as Lines
 from rich.console import RenderableType
@@ -19,6 +17,7 @@ from rich.text import Text
 from onechip.ladder.disk import writing
 from onechip.ladder.report.markdown import safe, table_text
 from onechip.ladder.report.table import Table
+from onechip.ladder.report.template import render
 from onechip.ladder.report.wording import NONE, number
 from onechip.ladder.rollup import MANY, MANY_SHAPE, PUBLISHED, Group, Line, Rollup, Value
 from onechip.ladder.rows import lengths
@@ -37,7 +36,6 @@ WIDE = (0, 1, 2, 7, 8, 9)
 NEEDS, SOURCE = 8, 9
 LEAST_WIDTH = 12
 """Words up to this length are never broken in a terminal."""
-HERE = files("onechip.ladder.report")
 
 
 def tables(rollup: Rollup) -> list[Table]:
@@ -128,13 +126,8 @@ def _quoted(remarks: Sequence[str]) -> list[str]:
 
 def page(rollup: Rollup) -> str:
     """The whole roll-up as one HTML document that needs no network."""
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    template = environment.from_string(HERE.joinpath("rollup.html").read_text("utf-8"))
     groups = list(zip(rollup.groups, tables(rollup), strict=True))
-    style = HERE.joinpath("report.css").read_text("utf-8")
-    return template.render(style=style, groups=groups, remarks=rollup.remarks)
+    return render("rollup.html", rollup.remarks, groups=groups)
 
 
 def write(rollup: Rollup, folder: Path) -> Path:
