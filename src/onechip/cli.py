@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 import onechip
-from onechip.engine.types import Dtype
+from onechip.engine.types import Dtype, KernelsWish
 from onechip.errors import OnechipError
 from onechip.ladder.commands import ladder
 
@@ -55,12 +55,13 @@ def serve(
         int | None, typer.Option(help="Requests at once, 1 to 64. Default: what fits.")
     ] = None,
     dtype: Annotated[Dtype, typer.Option(help="Precision of the weights; auto is as stored.")] = "auto",
+    kernels: Annotated[KernelsWish, typer.Option(help="auto: the fastest here; xla: plain JAX.")] = "auto",
 ) -> None:
     """Serve MODEL behind an OpenAI-compatible API."""
     from onechip.config import ServeConfig
     from onechip.server.run import serve as run
 
-    config = ServeConfig(model, host, port, api_key, context, max_requests, dtype)
+    config = ServeConfig(model, host, port, api_key, context, max_requests, dtype, kernels)
     run(config.with_environment())
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import get_args
 
 from onechip.cache import cache_root
-from onechip.engine.types import Dtype, EngineConfig
+from onechip.engine.types import Dtype, EngineConfig, KernelsWish
 from onechip.errors import UsageError
 
 
@@ -25,6 +25,7 @@ class ServeConfig:
         max_requests: requests at once; None lets the memory plan choose. The limits of both depend on the
             model and the engine, and are checked there (engine.plan).
         dtype: precision of the weights, see engine.types.Dtype.
+        kernels: who multiplies, see engine.types.KernelsWish.
         cache_dir: where compiled programs are kept.
     """
 
@@ -35,6 +36,7 @@ class ServeConfig:
     context: int | None = None
     max_requests: int | None = None
     dtype: Dtype = "auto"
+    kernels: KernelsWish = "auto"
     cache_dir: Path = Path("~/.cache/onechip")
 
     def __post_init__(self) -> None:
@@ -42,6 +44,9 @@ class ServeConfig:
             raise UsageError(f"--port {self.port} is not a port: give 0 (any free one) to 65535.")
         if self.dtype not in get_args(Dtype):
             raise UsageError(f"--dtype {self.dtype!r} is unknown: give {', '.join(get_args(Dtype))}.")
+        if self.kernels not in get_args(KernelsWish):
+            known = ", ".join(get_args(KernelsWish))
+            raise UsageError(f"--kernels {self.kernels!r} is unknown: give {known}.")
         if self.api_key == "":
             raise UsageError("--api-key is empty: give a key, or leave it out to ask for none.")
 
@@ -70,6 +75,7 @@ class ServeConfig:
             context=self.context,
             max_requests=self.max_requests,
             dtype=self.dtype,
+            kernels=self.kernels,
             cache_dir=self.cache_dir,
         )
 

@@ -15,6 +15,7 @@ from onechip.engine.core import Engine
 from onechip.engine.plan import Plan, make_plan, tree_bytes
 from onechip.engine.types import EngineConfig
 from onechip.errors import CapacityError, UsageError
+from onechip.kernels.xla import PlainKernels
 from onechip.models.config import ModelConfig, parse_config, read_config
 from onechip.models.layout import expected_tensors, get, put
 from onechip.models.quant import quantize_int4
@@ -32,7 +33,9 @@ def e2b() -> ModelConfig:
 
 
 def planned(config: ModelConfig, chip: Chip, *, int4: bool = False, **wishes: int) -> Plan:
-    precision = placement.choose_precision("w4a16" if int4 else "bf16", frozenset(), chip.platform)
+    precision = placement.choose_precision(
+        "w4a16" if int4 else "bf16", frozenset(), chip.platform, PlainKernels()
+    )
     linear = frozenset(spec.name for spec in expected_tensors(config) if spec.linear)
     weights = placement.planned_bytes(config, precision, linear if int4 else frozenset())
     return make_plan(config, EngineConfig(Path("x"), **wishes), chip, precision, weights)
@@ -126,7 +129,7 @@ def test_acorn_needs_what_was_planned(acorn_engine: Engine) -> None:
 @pytest.mark.parametrize("dtype", ["bf16", "f32"])
 def test_planned_weights_are_the_placed_ones(case: str, dtype: str) -> None:
     config = read_config(GOLDEN / case)
-    precision = placement.choose_precision(dtype, frozenset(), "cpu")  # type: ignore[arg-type]
+    precision = placement.choose_precision(dtype, frozenset(), "cpu", PlainKernels())  # type: ignore[arg-type]
     placed = placement.place(load_weights(GOLDEN / case, config), precision)
     assert tree_bytes(placed) == placement.planned_bytes(config, precision, frozenset())
 
@@ -142,7 +145,7 @@ def test_planned_weights_are_the_placed_ones_where_some_are_int4() -> None:
             put(params, spec.path, host_int4(*quantize_int4(get(params, spec.path))))
             int4.add(spec.name)
     assert "embed_tokens.weight" in int4
-    precision = placement.choose_precision("auto", frozenset(int4), "gpu")
+    precision = placement.choose_precision("auto", frozenset(int4), "gpu", PlainKernels())
     assert precision.packed_tables == ("embed_tokens.weight", "embed_tokens_per_layer.weight")
     placed = placement.place(params, precision)
     assert tree_bytes(placed) == placement.planned_bytes(config, precision, frozenset(int4))

@@ -17,9 +17,12 @@ import numpy as np
 import pytest
 
 from onechip.engine import programs, sampling
+from onechip.engine.attention import Chunk
+from onechip.engine.cache import Cache
 from onechip.engine.plan import Plan
-from onechip.engine.programs import Chunk, State
+from onechip.engine.programs import State
 from onechip.kernels import xla
+from onechip.kernels.xla import PlainKernels
 from onechip.models import decoder
 from onechip.models.config import ModelConfig, read_config
 from onechip.models.layout import Params
@@ -64,10 +67,16 @@ def plan() -> Plan:
 def compiled(case: str, name: str) -> Any:
     """prefill, decode or decode_step of a case, compiled as the engine does it (once for each shape)."""
     config, _ = model(case)
+    computation = programs.Computation(config, PlainKernels(), jnp.float32)
+
+    def decode_logits(params: Params, kept: Cache, *rows: jax.Array) -> tuple[Cache, jax.Array]:
+        kept, hidden = programs.decode_step(computation, params, kept, *rows)
+        return kept, decoder.logits(config, computation.kernels, params, hidden)
+
     functions = {
-        "prefill": partial(programs.prefill, config, jnp.float32),
-        "decode": partial(programs.decode, config, jnp.float32, plan().window),
-        "decode_step": partial(programs.decode_step, config, jnp.float32),
+        "prefill": partial(programs.prefill, computation),
+        "decode": partial(programs.decode, computation, plan().window),
+        "decode_step": decode_logits,
         "forward": partial(decoder.forward, config, dtype=jnp.float32),
     }
     return jax.jit(functions[name], compiler_options=xla.compiler_options(jax.default_backend()))
@@ -79,7 +88,7 @@ class Device:
     def __init__(self, case: str) -> None:
         self.case = case
         self.config, self.params = model(case)
-        self.state: State = programs.listing(self.config, plan(), self.params)[0].function()
+        self.state: State = programs.listing(self.config, plan(), PlainKernels(), self.params)[0].function()
 
     def prefill(self, slot: int, prompt: np.ndarray, size: int, bucket: int) -> int:
         """Run a prompt in chunks of `size` tokens, each padded to `bucket`; the first token."""
@@ -194,5 +203,5 @@ def test_idle_and_padded_rows_write_nothing() -> None:
 
 def test_the_listing_has_every_program_of_a_plan() -> None:
     config, params = model("e2b")
-    names = [program.name for program in programs.listing(config, plan(), params)]
+    names = [program.name for program in programs.listing(config, plan(), PlainKernels(), params)]
     assert names == ["init", "prefill[16]", "prefill[64]", "decode[2]", "decode[8]"]

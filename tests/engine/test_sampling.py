@@ -14,7 +14,13 @@ from onechip.engine.sampling import SamplingRows
 from onechip.engine.types import NO_TOKEN, SamplingParams
 
 VOCABULARY = 50
-choose = jax.jit(sampling.choose)
+
+
+@jax.jit
+def choose(logits: jax.Array, params: SamplingRows, positions: jax.Array) -> jax.Array:
+    return sampling.choose(logits, params, positions, sampling.banned_stops(params, positions))
+
+
 filtered = jax.jit(sampling.filtered)
 
 
@@ -66,7 +72,7 @@ def test_greedy_is_argmax_and_the_first_of_equals() -> None:
     logits = np.random.default_rng(0).normal(size=(8, VOCABULARY)).astype(np.float32)
     logits[3, 7] = logits[3, 30] = 99
     params = rows(*[SamplingParams()] * 8)
-    chosen = choose(jnp.asarray(logits), params, jnp.arange(8), jnp.ones(8, bool))
+    chosen = choose(jnp.asarray(logits), params, jnp.arange(8))
     np.testing.assert_array_equal(chosen, logits.argmax(-1))
     assert chosen[3] == 7
 
@@ -75,7 +81,7 @@ def test_greedy_is_argmax_and_the_first_of_equals() -> None:
 def test_logits_that_are_no_numbers_choose_no_token(temperature: float) -> None:
     logits = jnp.zeros((2, VOCABULARY)).at[0].set(jnp.nan)
     params = rows(*[SamplingParams(temperature=temperature)] * 2)
-    chosen = choose(logits, params, jnp.arange(2), jnp.ones(2, bool))
+    chosen = choose(logits, params, jnp.arange(2))
     assert chosen[0] == NO_TOKEN
     assert chosen[1] >= 0
 
@@ -86,7 +92,7 @@ def test_draws_follow_the_distribution() -> None:
     count = 20_000
     one = sampling.rows_of(SamplingParams(temperature=1.0, seed=5))
     many = jax.tree.map(lambda leaf: jnp.repeat(leaf, count, axis=0), one)
-    drawn = choose(jnp.tile(logits, (count, 1)), many, jnp.arange(count), jnp.ones(count, bool))
+    drawn = choose(jnp.tile(logits, (count, 1)), many, jnp.arange(count))
     shares = np.bincount(np.asarray(drawn), minlength=5) / count
     truth = np.exp(np.asarray(logits))
     assert (np.abs(shares - truth) < 4 * np.sqrt(truth * (1 - truth) / count)).all()
@@ -96,19 +102,19 @@ def test_noise_is_a_function_of_seed_and_position() -> None:
     logits = jnp.zeros((4, VOCABULARY))
     params = rows(*[SamplingParams(temperature=1, seed=seed) for seed in (1, 2, 1, 1)])
     positions = jnp.asarray([10, 10, 11, 10])
-    first = np.asarray(choose(logits, params, positions, jnp.ones(4, bool)))
+    first = np.asarray(choose(logits, params, positions))
     assert first[0] == first[3]
-    draws = [np.asarray(choose(logits, params, positions + 100 * i, jnp.ones(4, bool))) for i in range(20)]
+    draws = [np.asarray(choose(logits, params, positions + 100 * i)) for i in range(20)]
     assert any(draw[0] != draw[1] for draw in draws)
     assert any(draw[0] != draw[2] for draw in draws)
-    alone = choose(logits[:1], jax.tree.map(lambda leaf: leaf[:1], params), positions[:1], jnp.ones(1, bool))
+    alone = choose(logits[:1], jax.tree.map(lambda leaf: leaf[:1], params), positions[:1])
     assert alone[0] == first[0]
 
 
 def test_greedy_rows_stay_greedy_beside_drawn_ones() -> None:
     logits = jnp.asarray(np.random.default_rng(1).normal(size=(2, VOCABULARY)), jnp.float32)
     params = rows(SamplingParams(), SamplingParams(temperature=5.0, seed=3))
-    chosen = choose(logits, params, jnp.asarray([4, 4]), jnp.ones(2, bool))
+    chosen = choose(logits, params, jnp.asarray([4, 4]))
     assert chosen[0] == logits[0].argmax()
 
 
@@ -116,5 +122,5 @@ def test_greedy_rows_stay_greedy_beside_drawn_ones() -> None:
 def test_stop_ids_wait_for_min_tokens(position: int, allowed: bool) -> None:
     logits = jnp.zeros((1, VOCABULARY)).at[0, 9].set(5).at[0, 4].set(4).at[0, 30].set(3)
     params = rows(SamplingParams(min_tokens=3), prompt_length=10, stops=(9, 4))
-    [chosen] = np.asarray(choose(logits, params, jnp.asarray([position]), jnp.ones(1, bool)))
+    [chosen] = np.asarray(choose(logits, params, jnp.asarray([position])))
     assert chosen == (9 if allowed else 30)

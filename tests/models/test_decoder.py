@@ -12,6 +12,7 @@ import pytest
 
 from onechip.engine import placement
 from onechip.kernels.api import Int4
+from onechip.kernels.xla import PlainKernels
 from onechip.models import decoder
 from onechip.models.config import ModelConfig, read_config, read_json
 from onechip.models.layout import Params, expected_tensors, get, put
@@ -19,6 +20,7 @@ from onechip.models.quant import dequantize_int4, quantize_int4
 from onechip.models.scheme import read_scheme
 from onechip.models.weights import host_int4, int4_tensors, load_weights, quantize_params, save_checkpoint
 
+PLAIN = PlainKernels()
 E2B = Path(__file__).parents[1] / "golden" / "e2b"
 TABLES = {"embed_tokens.weight", "embed_tokens_per_layer.weight"}
 MODULES = [
@@ -76,8 +78,8 @@ def test_packed_rows_are_those_of_the_expanded_table(tokens: tuple[int, ...]) ->
     }
     packed = jax.tree.map(jnp.asarray, {name: params[name] for name in dense})
     for ours, theirs in zip(
-        decoder.embed(config, packed, ids, jnp.float32),
-        decoder.embed(config, dense, ids, jnp.float32),
+        decoder.embed(config, PLAIN, packed, ids, jnp.float32),
+        decoder.embed(config, PLAIN, dense, ids, jnp.float32),
         strict=True,
     ):
         np.testing.assert_array_equal(ours, theirs)
@@ -87,7 +89,7 @@ def test_at_least_eight_rows_of_a_packed_table_are_fetched() -> None:
     """One row makes a TPU's compiler copy the whole table in each step; eight do not (found by compiling)."""
     config, params = packed_everywhere()
     params = jax.tree.map(jnp.asarray, params)
-    program = jax.make_jaxpr(lambda ids: decoder.embed(config, params, ids, jnp.bfloat16))
+    program = jax.make_jaxpr(lambda ids: decoder.embed(config, PLAIN, params, ids, jnp.bfloat16))
     gathers = [e for e in program(jnp.zeros(1, jnp.int32)).jaxpr.eqns if e.primitive.name == "gather"]
     assert len(gathers) == 4  # words and scales of two tables
     assert {e.outvars[0].aval.shape[0] for e in gathers} == {8}
@@ -102,17 +104,17 @@ def test_a_model_with_packed_tables_computes_what_its_values_say() -> None:
     def logits(packed: bool) -> np.ndarray:
         placed = placement.place(params, placement.Precision(jnp.float32, True, packed))
         assert isinstance(placed["embed"], Int4) == packed
-        hidden, ple = decoder.embed(config, placed, tokens, jnp.float32)
+        hidden, ple = decoder.embed(config, PLAIN, placed, tokens, jnp.float32)
         attend = decoder._masked_attention(config, positions, None)
-        out = decoder.run_layers(config, placed, hidden, ple, positions, attend)
-        return np.asarray(decoder.logits(config, placed, out))
+        out = decoder.run_layers(config, PLAIN, placed, hidden, ple, attend)
+        return np.asarray(decoder.logits(config, PLAIN, placed, out))
 
     np.testing.assert_allclose(logits(True), logits(False), rtol=1e-5, atol=1e-5)
 
 
 def test_a_scale_on_the_rotation_is_a_scale_of_the_scores() -> None:
     x = jnp.asarray(np.random.default_rng(3).normal(size=(5, 2, 16)), jnp.float32)
-    positions = jnp.arange(5)
-    frequencies = decoder.rope_frequencies(read_config(E2B), replace(read_config(E2B).layers[0], head_dim=16))
-    plain, scaled = (decoder.rope(x, positions, frequencies, scale) for scale in (1.0, 0.3))
+    layer = replace(read_config(E2B).layers[0], head_dim=16)
+    turns = decoder.rope_turns(read_config(E2B), layer, jnp.arange(5))
+    plain, scaled = (decoder.rope(x, turns, scale) for scale in (1.0, 0.3))
     np.testing.assert_allclose(scaled, 0.3 * plain, rtol=1e-6, atol=1e-6)

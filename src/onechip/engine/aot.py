@@ -30,6 +30,7 @@ PROGRAM_SOURCES = (
     "kernels/*.py",
     "models/decoder.py",
     "models/architecture.py",
+    "engine/attention.py",
     "engine/programs.py",
     "engine/cache.py",
     "engine/sampling.py",

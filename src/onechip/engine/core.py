@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from onechip.engine import sampling, scheduler
-from onechip.engine.programs import Chunk
+from onechip.engine.attention import Chunk
 from onechip.engine.scheduler import DecodeWindow, PrefillChunk, Result
 from onechip.engine.start import LoadedEngine, load
 from onechip.engine.types import MAX_STOP_IDS, EngineConfig, EngineStats, Event, Progress, Request

@@ -109,8 +109,9 @@ def scratch_bytes(config: ModelConfig, slots: int, precision: Precision) -> int:
     blocks = 2 * slots * SPAN_BLOCK * max(layer.kv_heads * layer.head_dim for layer in config.layers)
     logits = 4 * slots * config.vocab
     # Plain JAX expands an int4 weight where it is used; a float32 head is laid out once more for the product.
-    expanded = mlp * config.hidden if precision.packed else 0
-    if (EMBED if config.tied else HEAD) in precision.packed_tables:
+    plain = precision.kernels.name == "xla"
+    expanded = mlp * config.hidden if precision.packed and plain else 0
+    if plain and (EMBED if config.tied else HEAD) in precision.packed_tables:
         expanded = max(expanded, config.hidden * config.vocab)
     head = config.hidden * config.vocab if precision.activations == jnp.float32 else 0
     per_row = mlp + attention + ple + scores + 6 * config.hidden

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -20,10 +21,11 @@ import jax.numpy as jnp
 from jax import lax
 
 from onechip.engine import cache, sampling
-from onechip.engine.cache import Cache, DecodeAttention, PrefillAttention
+from onechip.engine.attention import Chunk, ChunkAttention, StepAttention
+from onechip.engine.cache import Cache
 from onechip.engine.plan import Plan
 from onechip.engine.sampling import SamplingRows
-from onechip.kernels.api import Leaf
+from onechip.kernels.api import Kernels, Leaf
 from onechip.models import decoder
 from onechip.models.architecture import ModelConfig
 from onechip.models.layout import Params
@@ -45,18 +47,6 @@ class State:
     tokens: jax.Array
     positions: jax.Array
     rows: SamplingRows
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class Chunk:
-    """A chunk of a prompt: tokens [T] int32 (padded with 0), and scalars, see scheduler.PrefillChunk."""
-
-    tokens: Leaf
-    slot: Leaf
-    start: Leaf
-    valid: Leaf
-    is_last: Leaf
 
 
 @dataclass(frozen=True)
@@ -81,52 +71,103 @@ def _empty_state(config: ModelConfig, plan: Plan) -> State:
     )
 
 
+@dataclass(frozen=True)
+class Computation:
+    """What all programs of an engine have in common.
+
+    Attributes:
+        kernels: who multiplies.
+        dtype: of the activations.
+    """
+
+    config: ModelConfig
+    kernels: Kernels
+    dtype: jnp.dtype
+
+    def next_tokens(
+        self,
+        params: Params,
+        hidden: jax.Array,
+        rows: SamplingRows,
+        positions: jax.Array,
+        active: jax.Array,
+    ) -> jax.Array:
+        """Hidden rows [B, H] after the last layer -> the tokens [B] that will stand at positions [B].
+
+        Where nobody draws, logits are not written out: the kernels look for the largest as they multiply.
+        """
+        norm, weight = decoder.head(self.config, params)
+        banned = sampling.banned_stops(rows, positions)
+
+        def draw() -> jax.Array:
+            scores = self.kernels.logits(hidden, weight, norm=norm)
+            return sampling.choose(scores, rows, positions, banned, self.config.softcap)
+
+        def greedy() -> jax.Array:
+            return self.kernels.greedy(hidden, weight, norm=norm, banned=banned)
+
+        chosen: jax.Array = lax.cond(jnp.any(active & (rows.temperature > 0)), draw, greedy)
+        return chosen
+
+
+def _run_chunk(
+    model: Computation, params: Params, kept: Cache, chunk: Chunk
+) -> tuple[Cache, Callable[[], jax.Array]]:
+    """Run a chunk through the layers that write a cache.
+
+    Returns:
+        The cache, and a function that runs the chunk's last row through the other layers -> hidden [1, H].
+    """
+    config, kernels = model.config, model.kernels
+    own = config.first_shared
+    attention = ChunkAttention(config, kernels.attend_rows, kept, chunk)
+    hidden, ple = decoder.embed(config, kernels, params, chunk.tokens, model.dtype)
+    hidden = decoder.run_layers(config, kernels, params, hidden, ple, attention.of_all, last=own)
+
+    def last_row() -> jax.Array:
+        row, row_ple = (lax.dynamic_slice_in_dim(rows, chunk.valid - 1, 1) for rows in (hidden, ple))
+        return decoder.run_layers(config, kernels, params, row, row_ple, attention.of_last, first=own)
+
+    return attention.cache, last_row
+
+
 def prefill(
-    config: ModelConfig, dtype: jnp.dtype, params: Params, state: State, chunk: Chunk, row: SamplingRows
+    model: Computation, params: Params, state: State, chunk: Chunk, row: SamplingRows
 ) -> tuple[State, jax.Array]:
     """Run one chunk, and choose the first token if it is the last -> (state, token, a scalar int32)."""
-    positions = chunk.start + jnp.arange(chunk.tokens.shape[0])
-    hidden, ple = decoder.embed(config, params, chunk.tokens, dtype)
-    attend = PrefillAttention(config, state.cache, chunk.slot, chunk.start, chunk.valid)
-    own = config.first_shared
-    hidden = decoder.run_layers(config, params, hidden, ple, positions, attend, last=own)
-
-    def last_row(rows: jax.Array) -> jax.Array:
-        return lax.dynamic_slice_in_dim(rows, chunk.valid - 1, 1)
+    kept, last_row = _run_chunk(model, params, state.cache, chunk)
+    after = chunk.start + chunk.valid
 
     def first_token() -> jax.Array:
-        end = last_row(positions)
-        out = decoder.run_layers(config, params, last_row(hidden), last_row(ple), end, attend, first=own)
-        scores = decoder.logits(config, params, out)
-        return sampling.choose(scores, row, end + 1, jnp.ones(1, bool))[0]
+        return model.next_tokens(params, last_row(), row, after[None], jnp.ones(1, bool))[0]
 
     token = lax.cond(chunk.is_last, first_token, lambda: jnp.int32(0))
     return State(
-        cache=attend.cache,
+        cache=kept,
         tokens=state.tokens.at[chunk.slot].set(token),
-        positions=state.positions.at[chunk.slot].set(chunk.start + chunk.valid),
+        positions=state.positions.at[chunk.slot].set(after),
         rows=jax.tree.map(lambda all_, one: all_.at[chunk.slot].set(one[0]), state.rows, row),
     ), token
 
 
 def decode_step(
-    config: ModelConfig,
-    dtype: jnp.dtype,
+    model: Computation,
     params: Params,
     kept: Cache,
     tokens: jax.Array,
     positions: jax.Array,
     active: jax.Array,
 ) -> tuple[Cache, jax.Array]:
-    """One token [B] of each of the first B slots at its position [B] -> (cache, logits [B, V] float32)."""
-    hidden, ple = decoder.embed(config, params, tokens, dtype)
-    attend = DecodeAttention(config, kept, positions, active)
-    hidden = decoder.run_layers(config, params, hidden, ple, positions, attend)
-    return attend.cache, decoder.logits(config, params, hidden)
+    """One token [B] of each of the first B slots at its position [B] -> (cache, hidden [B, H])."""
+    config, kernels = model.config, model.kernels
+    attention = StepAttention(config, kernels.attend_rows, kept, positions, active)
+    hidden, ple = decoder.embed(config, kernels, params, tokens, model.dtype)
+    hidden = decoder.run_layers(config, kernels, params, hidden, ple, attention.of_all)
+    return attention.cache, hidden
 
 
 def decode(
-    config: ModelConfig, dtype: jnp.dtype, steps: int, params: Params, state: State, active: jax.Array
+    model: Computation, steps: int, params: Params, state: State, active: jax.Array
 ) -> tuple[State, jax.Array]:
     """`steps` tokens for each active slot among the first B -> (state, tokens [steps, B]); idle slots stay as
     they are.
@@ -136,8 +177,8 @@ def decode(
 
     def step(carry: tuple[Cache, jax.Array, jax.Array], _: None) -> tuple[Any, jax.Array]:
         kept, tokens, positions = carry
-        kept, scores = decode_step(config, dtype, params, kept, tokens, positions, active)
-        chosen = sampling.choose(scores, rows, positions + 1, active)
+        kept, hidden = decode_step(model, params, kept, tokens, positions, active)
+        chosen = model.next_tokens(params, hidden, rows, positions + 1, active)
         tokens = jnp.where(active, chosen, tokens)
         return (kept, tokens, positions + active), tokens
 
@@ -159,7 +200,7 @@ def _shape_of(leaf: Leaf) -> Leaf:
     return _shape(leaf.dtype, *leaf.shape)
 
 
-def _prefill_program(config: ModelConfig, plan: Plan, params: Params, state: State, bucket: int) -> Program:
+def _prefill_program(model: Computation, params: Params, state: State, bucket: int) -> Program:
     number = _shape(jnp.int32)
     chunk = Chunk(
         tokens=_shape(jnp.int32, bucket),
@@ -169,28 +210,24 @@ def _prefill_program(config: ModelConfig, plan: Plan, params: Params, state: Sta
         is_last=_shape(jnp.bool_),
     )
     row = jax.tree.map(_shape_of, sampling.rows_of())
-
-    def run(params: Params, state: State, chunk: Chunk, row: SamplingRows) -> tuple[State, jax.Array]:
-        return prefill(config, plan.activation_dtype, params, state, chunk, row)
-
+    run = partial(prefill, model)
     return Program(f"prefill[{bucket}]", run, (params, state, chunk, row), donated=1)
 
 
-def _decode_program(config: ModelConfig, plan: Plan, params: Params, state: State, bucket: int) -> Program:
-    def run(params: Params, state: State, active: jax.Array) -> tuple[State, jax.Array]:
-        return decode(config, plan.activation_dtype, plan.window, params, state, active)
-
+def _decode_program(model: Computation, steps: int, params: Params, state: State, bucket: int) -> Program:
     active = _shape(jnp.bool_, bucket)
+    run = partial(decode, model, steps)
     return Program(f"decode[{bucket}]", run, (params, state, active), donated=1)
 
 
-def listing(config: ModelConfig, plan: Plan, params: Params) -> list[Program]:
+def listing(config: ModelConfig, plan: Plan, kernels: Kernels, params: Params) -> list[Program]:
     """All programs of an engine; `params` may be arrays or their shapes."""
     shapes = jax.tree.map(_shape_of, params)
-    init = Program("init", lambda: _empty_state(config, plan), ())
+    model = Computation(config, kernels, plan.activation_dtype)
+    init = Program("init", partial(_empty_state, config, plan), ())
     state = jax.eval_shape(init.function)
     return [
         init,
-        *(_prefill_program(config, plan, shapes, state, bucket) for bucket in plan.chunk_buckets),
-        *(_decode_program(config, plan, shapes, state, bucket) for bucket in plan.row_buckets),
+        *(_prefill_program(model, shapes, state, bucket) for bucket in plan.chunk_buckets),
+        *(_decode_program(model, plan.window, shapes, state, bucket) for bucket in plan.row_buckets),
     ]

@@ -15,6 +15,7 @@ import numpy as np
 from jax import lax
 
 from onechip.engine.types import MAX_STOP_IDS, NO_TOKEN, SamplingParams
+from onechip.kernels import xla
 from onechip.kernels.api import Leaf
 
 DROPPED = -jnp.inf
@@ -60,14 +61,9 @@ def rows_of(
     )
 
 
-def _ban_early_stops(logits: jax.Array, rows: SamplingRows, positions: jax.Array) -> jax.Array:
-    """Stop ids get -inf while the row's position is before `free_from`."""
-    vocabulary = logits.shape[-1]
-    early = (positions < rows.free_from)[:, None] & (rows.stop_ids >= 0)
-    columns = jnp.where(early, rows.stop_ids, vocabulary)
-    row = jnp.arange(logits.shape[0])[:, None]
-    allowed: jax.Array = logits.at[row, columns].set(DROPPED, mode="drop")
-    return allowed
+def banned_stops(rows: SamplingRows, positions: jax.Array) -> jax.Array:
+    """Stop ids [rows, MAX_STOP_IDS] of rows whose position [rows] is before `free_from`; -1 elsewhere."""
+    return jnp.where((positions < rows.free_from)[:, None], rows.stop_ids, -1)
 
 
 def _ordered_bits(values: jax.Array) -> jax.Array:
@@ -118,40 +114,31 @@ def filtered(logits: jax.Array, rows: SamplingRows) -> jax.Array:
     return jnp.where(in_nucleus | (rows.top_p >= 1)[:, None], scaled, DROPPED)
 
 
-def _argmax(scores: jax.Array) -> jax.Array:
-    """Index of the largest of each row [rows, V] -> [rows] int32, the first of equals; NO_TOKEN for NaN.
-
-    Two plain reductions: XLA's CPU backend runs them as vectors, and argmax itself value by value.
-    """
-    vocabulary = scores.shape[-1]
-    highest = scores.max(axis=-1, keepdims=True)
-    index = jnp.where(scores == highest, jnp.arange(vocabulary, dtype=jnp.int32), vocabulary).min(axis=-1)
-    return jnp.where(index < vocabulary, index, NO_TOKEN)
-
-
 def _noise(seed: jax.Array, position: jax.Array, vocabulary: int) -> jax.Array:
     """Gumbel noise [V] of one row: a function of (seed, position) alone."""
     return jax.random.gumbel(jax.random.fold_in(jax.random.key(seed), position), (vocabulary,))
 
 
-def choose(logits: jax.Array, rows: SamplingRows, positions: jax.Array, active: jax.Array) -> jax.Array:
+def choose(
+    scores: jax.Array,
+    rows: SamplingRows,
+    positions: jax.Array,
+    banned: jax.Array,
+    softcap: float | None = None,
+) -> jax.Array:
     """The next token of each row.
 
     Args:
-        logits: [rows, V] float32, after the softcap.
+        scores: [rows, V] float32, what the head's product gives, before the softcap.
         positions: [rows] int32, where the chosen token will stand.
-        active: [rows] bool; the others' choice has no meaning.
+        banned: [rows, n] int32, see `banned_stops`.
+        softcap: of the logits from which is drawn.
 
     Returns:
         [rows] int32: argmax where temperature is 0, else a draw from the filtered distribution (Gumbel-max).
     """
-    logits = _ban_early_stops(logits, rows, positions)
-    greedy = _argmax(logits)
-
-    def draw() -> jax.Array:
-        noise = jax.vmap(_noise, (0, 0, None))(rows.seed, positions, logits.shape[-1])
-        drawn = _argmax(filtered(logits, rows) + noise)
-        return jnp.where((rows.temperature > 0) & (greedy != NO_TOKEN), drawn, greedy)
-
-    chosen: jax.Array = lax.cond(jnp.any(active & (rows.temperature > 0)), draw, lambda: greedy)
-    return chosen
+    scores = xla.ban(scores, banned)
+    greedy = xla.argmax(scores)
+    noise = jax.vmap(_noise, (0, 0, None))(rows.seed, positions, scores.shape[-1])
+    drawn = xla.argmax(filtered(xla.softcap(scores, softcap), rows) + noise)
+    return jnp.where((rows.temperature > 0) & (greedy != NO_TOKEN), drawn, greedy)

@@ -14,11 +14,13 @@ import numpy as np
 
 from onechip.engine import aot, placement, programs, sampling
 from onechip.engine.aot import Executable
+from onechip.engine.attention import Chunk
 from onechip.engine.chip import Chip
 from onechip.engine.placement import Precision
 from onechip.engine.plan import Plan, make_plan
 from onechip.engine.types import NO_TOKEN, EngineConfig, Progress
 from onechip.errors import CheckpointError
+from onechip.kernels.choice import choose
 from onechip.models.config import ModelConfig, read_config
 from onechip.models.layout import Params, expected_tensors
 from onechip.models.tokenizer import Tokenizer
@@ -56,6 +58,7 @@ class LoadedEngine:
     """What the engine's loop runs with. `state` is replaced by every program that runs.
 
     Attributes:
+        why_plain: what keeps the chip's own kernels from being used, None if nothing does.
         prefill, decode: executables by chunk and by row bucket.
         tokenizer: whose stop ids end requests; the server reads text with it, so that it is parsed once.
     """
@@ -63,6 +66,7 @@ class LoadedEngine:
     config: ModelConfig
     plan: Plan
     precision: Precision
+    why_plain: str | None
     chip: Chip
     params: Params
     state: programs.State
@@ -72,8 +76,14 @@ class LoadedEngine:
     compiles: CompileCounter
 
     def describe(self) -> str:
-        """Chip, precision and memory plan."""
-        return f"{self.chip.kind} ({self.chip.platform}): {self.precision.describe()}\n{self.plan.describe()}"
+        """Chip, precision and memory plan; what is slower than it could be."""
+        lines = [
+            f"{self.chip.kind} ({self.chip.platform}): {self.precision.describe()}",
+            self.plan.describe(),
+        ]
+        if self.why_plain is not None:
+            lines.append(f"slower than it could be, on plain JAX: {self.why_plain}")
+        return "\n".join(lines)
 
 
 def load(wishes: EngineConfig, progress: Progress) -> LoadedEngine:
@@ -88,8 +98,9 @@ def load(wishes: EngineConfig, progress: Progress) -> LoadedEngine:
     int4 = int4_tensors(wishes.model, config)
     tokenizer = Tokenizer.load(wishes.model, config.eos_ids)
     chip = Chip.detect()
-    precision = placement.choose_precision(wishes.dtype, int4, chip.platform)
-    if wishes.dtype == "w4a16":
+    kernels, why_plain = choose(chip.platform, plain=wishes.kernels == "xla")
+    precision = placement.choose_precision(wishes.dtype, int4, chip.platform, kernels)
+    if wishes.dtype in ("w4a16", "w4a8"):
         int4 |= {spec.name for spec in expected_tensors(config) if packable(spec)}
     weight_bytes = placement.planned_bytes(config, precision, int4)
     plan = make_plan(config, wishes, chip, precision, weight_bytes)
@@ -101,6 +112,7 @@ def load(wishes: EngineConfig, progress: Progress) -> LoadedEngine:
         config=config,
         plan=plan,
         precision=precision,
+        why_plain=why_plain,
         chip=chip,
         params=params,
         state=executables["init"](),
@@ -123,7 +135,7 @@ def _load_params(
 
     dense_dtype = placement.host_dtype(precision)
     params = load_weights(wishes.model, config, dense_dtype=dense_dtype, progress=on_tensor)
-    if wishes.dtype == "w4a16":
+    if wishes.dtype in ("w4a16", "w4a8"):
         progress("quantising to int4", 0.4)
         params = quantize_params(params, config)
     return placement.place(params, precision)
@@ -137,11 +149,12 @@ def _load_programs(
     params: Params,
     progress: Progress,
 ) -> dict[str, Executable]:
-    listing = programs.listing(config, plan, params)
+    listing = programs.listing(config, plan, precision.kernels, params)
     folder = None
     if cache_dir is not None:
         shapes = [(program.name, program.arguments) for program in listing]
-        fingerprint = aot.fingerprint(config, precision, plan.window, shapes)
+        kernels = precision.kernels
+        fingerprint = aot.fingerprint(config, kernels.name, plan.window, shapes)
         folder = aot.usable(cache_dir / "executables" / fingerprint)
         if folder is not None and not any(folder.iterdir()):
             progress("compiling for the first time (kept for the next start)", 0.45)
@@ -164,9 +177,7 @@ def _warm_up(loaded: LoadedEngine) -> None:
     Raises CheckpointError if what they compute is not a number.
     """
     bucket = loaded.plan.chunk_buckets[0]
-    chunk = programs.Chunk(
-        np.zeros(bucket, np.int32), np.int32(0), np.int32(0), np.int32(bucket), np.bool_(True)
-    )
+    chunk = Chunk(np.zeros(bucket, np.int32), np.int32(0), np.int32(0), np.int32(bucket), np.bool_(True))
     loaded.state, first = loaded.prefill[bucket](loaded.params, loaded.state, chunk, sampling.rows_of())
     bucket = loaded.plan.row_buckets[0]
     active = np.zeros(bucket, np.bool_)

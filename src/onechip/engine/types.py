@@ -10,10 +10,13 @@ from typing import Literal
 Progress = Callable[[str, float], None]
 """Called with a stage's name and the share of the whole start that is done, 0..1."""
 
-Dtype = Literal["auto", "bf16", "f32", "w4a16"]
-"""Precision that weights are served in: as stored, or dense bf16 or f32, or linears in int4 with bf16
-activations.
+Dtype = Literal["auto", "bf16", "f32", "w4a16", "w4a8"]
+"""Precision that weights are served in: as stored, or dense bf16 or f32, or linears in int4, whose products
+take activations in bf16 or rounded to int8 (in groups of 32). "auto" takes int8 where the kernels have it.
 """
+
+KernelsWish = Literal["auto", "xla"]
+"""Who multiplies: the fastest kernels for the chip, or plain JAX."""
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
 
@@ -33,6 +36,7 @@ class EngineConfig:
         context: tokens of one request, prompt and output together; None lets the memory plan choose.
         max_requests: requests that run at once; None lets the memory plan choose, 64 at the most.
         dtype: see Dtype.
+        kernels: see KernelsWish.
         cache_dir: where compiled programs are kept; None keeps none.
         max_waiting: requests that may wait for a slot.
     """
@@ -41,6 +45,7 @@ class EngineConfig:
     context: int | None = None
     max_requests: int | None = None
     dtype: Dtype = "auto"
+    kernels: KernelsWish = "auto"
     cache_dir: Path | None = None
     max_waiting: int = 1024
 

@@ -1,7 +1,7 @@
 """The contract of the kernels: the weights they take, and the operations of a decoder that speed hangs on.
 
-`xla` does all of them in plain JAX, for every platform; it is the reference that a faster one is tested against.
-`cpu` does them in C++. Whoever computes, a row's result does not depend on the other rows, to the bit.
+`xla` does all of them in plain JAX, for every platform; it is the reference that faster ones are tested
+against. `cpu` does them in C++. Whoever computes, a row's result does not depend on the other rows.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ class HeadSpec:
 
     Attributes:
         heads, kv_heads, head_dim: of this layer.
-        window: positions that a query sees, itself included, kept as a ring: position p at index p mod window;
-            0 for a span, position p at index p.
+        window: positions that a query sees, itself included, kept as a ring, position p at index p mod
+            window; 0 for a span, position p at index p.
         owns_kv: the layer computes keys and values and writes them; otherwise it reads another's.
         k_eq_v: the values are the raw key projection.
         q_norm, k_norm: of each head, before it turns; None where there is none.
@@ -120,6 +120,10 @@ class HeadSpec:
 
 class Kernels(Protocol):
     """The operations. x and hidden are [..., in] in the dtype of the activations, and so are results."""
+
+    @property
+    def name(self) -> str:
+        """For the terminal and for fingerprints."""
 
     def matmul(
         self, x: jax.Array, weight: Weight, *, norm: Norm | None = None, out_dtype: Any = None
@@ -164,13 +168,21 @@ class Kernels(Protocol):
     def logits(self, hidden: jax.Array, weight: Weight, *, norm: Norm) -> jax.Array:
         """norm(hidden [rows, in]) times weight transposed [rows, V] float32, before any softcap."""
 
-    def greedy(
-        self, hidden: jax.Array, weight: Weight, *, norm: Norm, banned: jax.Array
-    ) -> jax.Array:
+    def greedy(self, hidden: jax.Array, weight: Weight, *, norm: Norm, banned: jax.Array) -> jax.Array:
         """Index [rows] int32 of the first of each row's largest logits; -1 where logits are not numbers.
 
         banned [rows, n] int32: ids that must not be chosen; those outside the vocabulary ban nothing.
         """
+
+    def pack(self, weight: Leaf, *, exact: bool, paired: bool) -> Weight:
+        """A product's weight (an array, or Int4) as it shall stand on the device; nothing is compiled.
+
+        Args:
+            exact, paired: see Panels; they mean nothing to kernels that take weights as they are.
+        """
+
+    def packed_bytes(self, shape: tuple[int, int], int4: bool, dense_bytes: int) -> int:
+        """Bytes of what `pack` makes of a weight [out, in]; dense_bytes: of one value that is not int4."""
 
     @property
     def attend_rows(self) -> AttendRows | None:
@@ -194,9 +206,9 @@ class AttendRows(Protocol):
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Each row attends to its slot's keys at positions up to its own, those of this call included.
 
-        Rows of one slot stand together, at consecutive positions; which of them are active is a prefix (padding
-        is behind). So R rows are one new token of each of R slots, or a chunk of one slot's prompt, or several
-        chunks. A row's result is the same, to the bit, however rows are cut into calls.
+        Rows of one slot stand together, at consecutive positions; which of them are active is a prefix
+        (padding is behind). So R rows are one new token of each of R slots, or a chunk of one slot's prompt,
+        or several chunks. A row's result is the same, to the bit, however rows are cut into calls.
 
         Args:
             qkv: [R, (heads + 2 kv_heads) * head_dim] (one kv_heads less under k_eq_v; queries alone where the

@@ -1,5 +1,7 @@
 """Plain JAX: activations and weights in, products out; queries and caches in, attention out. The reference.
 
+`PlainKernels` are the operations of `api.Kernels`; attention is composed of functions by engine/cache.py.
+
 A row's result does not depend on the other rows: products contract [rows, in] with [out, in], which XLA
 reduces in one order for any number of rows from two on (one row alone takes another path on the CPU, so it is
 doubled), attention adds up blocks of keys in the order of their positions, and `compiler_options` keep XLA
@@ -8,16 +10,24 @@ from choosing by size how a sum is made. tests/kernels holds it to that.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from onechip.kernels.api import GROUP, SPAN_BLOCK, Int4, Weight
+from onechip.kernels.api import GROUP, SPAN_BLOCK, Activation, AttendRows, Int4, Leaf, Norm, Panels, Weight
 
 MASKED = -1e30
 """Score of a key that a query must not see; finite, so that a block without visible keys gives no NaN."""
+
+FEWEST_PACKED_ROWS = 8
+"""Rows that are fetched of an int4 table at the least."""
+
+NOT_A_NUMBER = -1
+"""The index that `greedy` gives where logits are not numbers."""
 
 
 def compiler_options(platform: str) -> dict[str, Any]:
@@ -70,12 +80,132 @@ def matmul(x: jax.Array, weight: Weight, out_dtype: jnp.dtype | None = None) -> 
         weight: dense (cast to x's dtype) or int4 (expanded to it).
         out_dtype: of the result; x's own if not given.
     """
+    assert not isinstance(weight, Panels), "panels are multiplied by the kernels that they were packed for"
     dense = dequantize(weight, x.dtype) if isinstance(weight, Int4) else weight.astype(x.dtype)
     rows = x.reshape(-1, x.shape[-1])
     doubled = jnp.concatenate([rows, rows]) if rows.shape[0] == 1 else rows
     product = lax.dot_general(doubled, dense, (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32)
     product = product[: rows.shape[0]].astype(out_dtype or x.dtype)
     return product.reshape(*x.shape[:-1], dense.shape[0])
+
+
+def rms_norm(x: jax.Array, norm: Norm) -> jax.Array:
+    """See Norm."""
+    wide = x.astype(jnp.float32)
+    normed = wide * lax.rsqrt(jnp.mean(jnp.square(wide), axis=-1, keepdims=True) + norm.eps)
+    if norm.weight is not None:
+        scale = norm.weight.astype(jnp.float32)
+        normed = normed * (scale + norm.offset if norm.offset else scale)
+    return normed.astype(x.dtype)
+
+
+def gelu(x: jax.Array) -> jax.Array:
+    """GELU in its tanh form, computed in float32 and rounded once."""
+    return jax.nn.gelu(x.astype(jnp.float32), approximate=True).astype(x.dtype)
+
+
+def silu(x: jax.Array) -> jax.Array:
+    """x * sigmoid(x), computed in float32 and rounded once."""
+    return jax.nn.silu(x.astype(jnp.float32)).astype(x.dtype)
+
+
+ACTIVATIONS: dict[Activation, Callable[[jax.Array], jax.Array]] = {"gelu_tanh": gelu, "silu": silu}
+
+
+def argmax(scores: jax.Array) -> jax.Array:
+    """Index of the largest of each row [rows, V] -> [rows] int32, the first of equals; NOT_A_NUMBER for NaN.
+
+    Two plain reductions: XLA's CPU backend runs them as vectors, and argmax itself value by value.
+    """
+    vocabulary = scores.shape[-1]
+    highest = scores.max(axis=-1, keepdims=True)
+    index = jnp.where(scores == highest, jnp.arange(vocabulary, dtype=jnp.int32), vocabulary).min(axis=-1)
+    return jnp.where(index < vocabulary, index, NOT_A_NUMBER)
+
+
+def softcap(logits: jax.Array, cap: float | None) -> jax.Array:
+    """cap * tanh(logits / cap), which keeps their order; the logits themselves if there is no cap."""
+    return logits if cap is None else cap * jnp.tanh(logits / cap)
+
+
+def ban(logits: jax.Array, banned: jax.Array) -> jax.Array:
+    """Logits [rows, V] with -inf at banned [rows, n]; ids outside the vocabulary ban nothing."""
+    columns = jnp.where(banned >= 0, banned, logits.shape[-1])
+    row = jnp.arange(logits.shape[0])[:, None]
+    allowed: jax.Array = logits.at[row, columns].set(-jnp.inf, mode="drop")
+    return allowed
+
+
+class PlainKernels:
+    """The operations of `api.Kernels` in plain JAX."""
+
+    name = "xla"
+
+    @property
+    def attend_rows(self) -> AttendRows | None:
+        return None
+
+    def pack(self, weight: Leaf, *, exact: bool, paired: bool) -> Weight:
+        packed: Weight = weight
+        return packed
+
+    def packed_bytes(self, shape: tuple[int, int], int4: bool, dense_bytes: int) -> int:
+        return int(math.prod(shape) * (0.5 + 2 / GROUP if int4 else dense_bytes))
+
+    def matmul(
+        self, x: jax.Array, weight: Weight, *, norm: Norm | None = None, out_dtype: Any = None
+    ) -> jax.Array:
+        return matmul(x if norm is None else rms_norm(x, norm), weight, out_dtype)
+
+    def matmul_add(
+        self, x: jax.Array, weight: Weight, *, norm: Norm | None, residual: jax.Array
+    ) -> jax.Array:
+        out = matmul(x, weight)
+        return residual + (out if norm is None else rms_norm(out, norm))
+
+    def mlp(
+        self,
+        hidden: jax.Array,
+        gate_up: Weight,
+        down: Weight,
+        *,
+        norm: Norm,
+        post_norm: Norm | None,
+        activation: Activation,
+    ) -> jax.Array:
+        gate, up = jnp.split(self.matmul(hidden, gate_up, norm=norm), 2, axis=-1)
+        return self.matmul_add(ACTIVATIONS[activation](gate) * up, down, norm=post_norm, residual=hidden)
+
+    def add_ple(
+        self,
+        hidden: jax.Array,
+        ple: jax.Array,
+        gate: Weight,
+        out: Weight,
+        *,
+        post_norm: Norm,
+        scalar: jax.Array | None,
+    ) -> jax.Array:
+        gated = gelu(matmul(hidden, gate)) * ple
+        added = self.matmul_add(gated, out, norm=post_norm, residual=hidden)
+        return added if scalar is None else added * scalar.astype(hidden.dtype)
+
+    def rows(self, table: Weight, tokens: jax.Array, dtype: Any) -> jax.Array:
+        """Of an int4 table the packed rows are fetched, then expanded."""
+        assert not isinstance(table, Panels)
+        if not isinstance(table, Int4):
+            return table[tokens].astype(dtype)
+        flat = tokens.reshape(-1)
+        # A TPU's compiler copies a whole packed table to fetch one row of it, at eight it does not.
+        ids = jnp.pad(flat, (0, max(0, FEWEST_PACKED_ROWS - flat.size)))
+        fetched = dequantize(Int4(table.packed[ids], table.scale[ids]), dtype)
+        return fetched[: flat.size].reshape(*tokens.shape, -1)
+
+    def logits(self, hidden: jax.Array, weight: Weight, *, norm: Norm) -> jax.Array:
+        return self.matmul(hidden, weight, norm=norm, out_dtype=jnp.float32)
+
+    def greedy(self, hidden: jax.Array, weight: Weight, *, norm: Norm, banned: jax.Array) -> jax.Array:
+        return argmax(ban(self.logits(hidden, weight, norm=norm), banned))
 
 
 def _scores(q: jax.Array, k: jax.Array) -> jax.Array:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from onechip.kernels.api import Activation
+
 LayerKind = Literal["sliding", "full"]
-Activation = Literal["gelu_tanh", "silu"]
 
 
 @dataclass(frozen=True, slots=True)

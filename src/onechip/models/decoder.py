@@ -2,7 +2,7 @@
 
 What a family does in its own way is said by ModelConfig and its Block: choices made while a program is
 traced, which cost nothing when it runs. Where keys and values are kept is the caller's affair: each layer
-asks `attend`, so that training, prefill and decode share the same layers.
+asks `attend`, so that training, prefill and decode share the same layers. Who multiplies is the `kernels`'.
 
 The order of operations and of roundings is that of transformers 5.24 (models/gemma4, gemma3, llama), whose
 logits tests/golden keeps; but every family's norms round once, after the weight, where Llama's round before
@@ -11,7 +11,6 @@ it too.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 import jax
@@ -19,13 +18,20 @@ import jax.numpy as jnp
 import numpy as np
 
 from onechip.kernels import xla
-from onechip.kernels.api import Int4, Leaf, Weight
-from onechip.models.architecture import Activation, LayerSpec, ModelConfig
+from onechip.kernels.api import HeadSpec, Kernels, Leaf, Norm
+from onechip.models.architecture import LayerSpec, ModelConfig
 from onechip.models.layout import Params
 
 
 class Attend(Protocol):
-    """What a layer calls with its queries and, if it owns a cache, its new keys and values."""
+    """What a layer calls with the product of its input and "qkv"."""
+
+    def __call__(self, layer: LayerSpec, weights: Params, qkv: jax.Array) -> jax.Array:
+        """qkv [..., all heads of q, then of k and v if it owns a cache] -> [..., heads * D]."""
+
+
+class AttendHeads(Protocol):
+    """Attention in plain JAX, to queries, keys and values that are normalised and turned."""
 
     def __call__(self, layer: LayerSpec, q: jax.Array, k: jax.Array | None, v: jax.Array | None) -> jax.Array:
         """q [..., heads, D]; k, v [..., kv, D] or None on layers that share -> [..., heads, D]."""
@@ -34,9 +40,6 @@ class Attend(Protocol):
 FUSED = {"qkv": ("q", "k", "v"), "gate_up": ("gate", "up")}
 """Products that share their input, and so are computed as one."""
 
-FEWEST_PACKED_ROWS = 8
-"""Rows that are fetched of an int4 table at the least."""
-
 
 def _stack(arrays: list[Leaf]) -> Leaf:
     """Concatenate on the host what is on the host: loading weights must not compile anything."""
@@ -44,7 +47,8 @@ def _stack(arrays: list[Leaf]) -> Leaf:
     return np.concatenate(arrays) if host else jnp.concatenate(arrays)
 
 
-def _fuse_layer(weights: Params) -> Params:
+def fuse_layer(weights: Params) -> Params:
+    """See `fuse`."""
     parts = {name for names in FUSED.values() for name in names}
     fused = {name: leaf for name, leaf in weights.items() if name not in parts}
     for name, names in FUSED.items():
@@ -59,22 +63,12 @@ def fuse(params: Params) -> Params:
 
     All functions below but `forward` take weights of this form. Weights of one product must be of one kind.
     """
-    return params | {"layers": [_fuse_layer(weights) for weights in params["layers"]]}
+    return params | {"layers": [fuse_layer(weights) for weights in params["layers"]]}
 
 
-def rms_norm(x: jax.Array, weight: jax.Array | None, eps: float, offset: float = 0.0) -> jax.Array:
-    """x / rms(x) * (weight + offset) over the last axis, in float32, back in x's dtype."""
-    wide = x.astype(jnp.float32)
-    normed = wide * jax.lax.rsqrt(jnp.mean(jnp.square(wide), axis=-1, keepdims=True) + eps)
-    if weight is not None:
-        scale = weight.astype(jnp.float32)
-        normed = normed * (scale + offset if offset else scale)
-    return normed.astype(x.dtype)
-
-
-def _norm(config: ModelConfig, x: jax.Array, weight: jax.Array) -> jax.Array:
+def _norm(config: ModelConfig, weight: jax.Array | None) -> Norm:
     """A norm of this model, whose stored weight may be short of an offset."""
-    return rms_norm(x, weight, config.norm_eps, config.block.norm_offset)
+    return Norm(weight, config.norm_eps, config.block.norm_offset)
 
 
 def rope_frequencies(config: ModelConfig, layer: LayerSpec) -> jax.Array:
@@ -94,13 +88,18 @@ def rope_frequencies(config: ModelConfig, layer: LayerSpec) -> jax.Array:
     return jnp.where(jnp.arange(pairs) < int(rope.fraction * layer.head_dim // 2), frequencies, 0.0)
 
 
-def rope(x: jax.Array, positions: jax.Array, frequencies: jax.Array, scale: float = 1.0) -> jax.Array:
-    """Rotate pairs (i, i + D/2) of x [..., heads, D] by positions [...] times frequencies [D/2].
+def rope_turns(config: ModelConfig, layer: LayerSpec, positions: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Cosine and sine [..., D/2] float32 of the angles by which pairs turn at positions [...]."""
+    angles = positions[..., None].astype(jnp.float32) * rope_frequencies(config, layer)
+    return jnp.cos(angles), jnp.sin(angles)
+
+
+def rope(x: jax.Array, turns: tuple[jax.Array, jax.Array], scale: float = 1.0) -> jax.Array:
+    """Rotate pairs (i, i + D/2) of x [..., heads, D] by `turns`, cosine and sine [..., D/2] float32.
 
     The result is multiplied by `scale`, which costs no rounding of its own: it is part of sine and cosine.
     """
-    angles = positions[..., None, None].astype(jnp.float32) * frequencies
-    cos, sin = jnp.cos(angles), jnp.sin(angles)
+    cos, sin = (turn[..., None, :] for turn in turns)
     if scale != 1:
         cos, sin = cos * scale, sin * scale
     cos, sin = cos.astype(x.dtype), sin.astype(x.dtype)
@@ -108,129 +107,128 @@ def rope(x: jax.Array, positions: jax.Array, frequencies: jax.Array, scale: floa
     return jnp.concatenate([low * cos - high * sin, high * cos + low * sin], axis=-1)
 
 
-def _rows(table: Weight, tokens: jax.Array, dtype: jnp.dtype) -> jax.Array:
-    """table[tokens] [..., width] in `dtype`; of an int4 table the packed rows are fetched, then expanded."""
-    if not isinstance(table, Int4):
-        return table[tokens].astype(dtype)
-    flat = tokens.reshape(-1)
-    # A TPU's compiler copies a whole packed table to fetch one row of it, at eight it does not.
-    ids = jnp.pad(flat, (0, max(0, FEWEST_PACKED_ROWS - flat.size)))
-    rows = xla.dequantize(Int4(table.packed[ids], table.scale[ids]), dtype)
-    return rows[: flat.size].reshape(*tokens.shape, -1)
-
-
 def embed(
-    config: ModelConfig, params: Params, tokens: jax.Array, dtype: jnp.dtype
+    config: ModelConfig, kernels: Kernels, params: Params, tokens: jax.Array, dtype: jnp.dtype
 ) -> tuple[jax.Array, jax.Array]:
     """Token ids [...] -> (hidden [..., H], per-layer embeddings [..., L, P], P 0 if there are none)."""
-    hidden = _rows(params["embed"], tokens, dtype)
+    hidden = kernels.rows(params["embed"], tokens, dtype)
     if config.embedding_scale != 1:
         hidden = hidden * jnp.asarray(config.embedding_scale, dtype)
     layers, width = len(config.layers), config.ple_dim
     if not width:
         return hidden, jnp.zeros((*tokens.shape, layers, 0), dtype)
-    identity = _rows(params["ple_embed"], tokens, dtype) * jnp.asarray(width**0.5, dtype)
-    context = xla.matmul(hidden, params["ple_proj"]) * jnp.asarray(config.hidden**-0.5, dtype)
+    identity = kernels.rows(params["ple_embed"], tokens, dtype) * jnp.asarray(width**0.5, dtype)
+    context = kernels.matmul(hidden, params["ple_proj"]) * jnp.asarray(config.hidden**-0.5, dtype)
     shape = (*tokens.shape, layers, width)
-    context = _norm(config, context.reshape(shape), params["ple_norm"])
+    context = xla.rms_norm(context.reshape(shape), _norm(config, params["ple_norm"]))
     return hidden, (context + identity.reshape(shape)) * jnp.asarray(2**-0.5, dtype)
 
 
-def _attention(
-    config: ModelConfig, layer: LayerSpec, weights: Params, x: jax.Array, positions: jax.Array, attend: Attend
-) -> jax.Array:
-    frequencies = rope_frequencies(config, layer)
+def head_spec(config: ModelConfig, layer: LayerSpec, weights: Params) -> HeadSpec:
+    """What happens to a layer's queries, keys and values before they meet."""
+    normed = config.block.qk_norm
+    return HeadSpec(
+        heads=layer.heads,
+        kv_heads=layer.kv_heads,
+        head_dim=layer.head_dim,
+        window=config.sliding_window if layer.kind == "sliding" else 0,
+        owns_kv=layer.owns_kv,
+        k_eq_v=layer.k_eq_v,
+        q_norm=_norm(config, weights["q_norm"]) if normed else None,
+        k_norm=_norm(config, weights["k_norm"]) if normed and layer.owns_kv else None,
+        v_norm=Norm(None, config.norm_eps) if config.block.v_norm else None,
+        q_scale=config.attention_scale,
+    )
+
+
+def split_heads(
+    config: ModelConfig, layer: LayerSpec, weights: Params, qkv: jax.Array, positions: jax.Array
+) -> tuple[jax.Array, jax.Array | None, jax.Array | None]:
+    """qkv [..., width] of rows at positions [...] -> q [..., heads, D], k and v [..., kv, D] or None."""
+    spec = head_spec(config, layer, weights)
+    turns = rope_turns(config, layer, positions)
     widths = [layer.heads * layer.head_dim]
     if layer.owns_kv:
         widths += [layer.kv_heads * layer.head_dim] * (1 if layer.k_eq_v else 2)
     ends = [sum(widths[: n + 1]) for n in range(len(widths) - 1)]
-    parts = [
-        part.reshape(*x.shape[:-1], -1, layer.head_dim)
-        for part in jnp.split(xla.matmul(x, weights["qkv"]), ends, axis=-1)
-    ]
-    q = parts[0]
-    if config.block.qk_norm:
-        q = _norm(config, q, weights["q_norm"])
-    q = rope(q, positions, frequencies, config.attention_scale)
-    k = v = None
-    if layer.owns_kv:
-        k, v = parts[1], parts[-1]
-        if config.block.qk_norm:
-            k = _norm(config, k, weights["k_norm"])
-        k = rope(k, positions, frequencies)
-        if config.block.v_norm:
-            v = rms_norm(v, None, config.norm_eps)
-    out = attend(layer, q, k, v)
-    return xla.matmul(out.reshape(*x.shape[:-1], -1), weights["o"])
+    parts = [part.reshape(*qkv.shape[:-1], -1, layer.head_dim) for part in jnp.split(qkv, ends, axis=-1)]
+
+    def normed(x: jax.Array, norm: Norm | None) -> jax.Array:
+        return x if norm is None else xla.rms_norm(x, norm)
+
+    q = rope(normed(parts[0], spec.q_norm), turns, spec.q_scale)
+    if not layer.owns_kv:
+        return q, None, None
+    return q, rope(normed(parts[1], spec.k_norm), turns), normed(parts[-1], spec.v_norm)
 
 
-def gelu(x: jax.Array) -> jax.Array:
-    """GELU in its tanh form, computed in float32 and rounded once."""
-    return jax.nn.gelu(x.astype(jnp.float32), approximate=True).astype(x.dtype)
+def on_heads(config: ModelConfig, positions: jax.Array, attend: AttendHeads) -> Attend:
+    """Attention in plain JAX as layers call it; `positions` are those of the rows that they will bring."""
 
+    def attend_qkv(layer: LayerSpec, weights: Params, qkv: jax.Array) -> jax.Array:
+        out = attend(layer, *split_heads(config, layer, weights, qkv, positions))
+        return out.reshape(*qkv.shape[:-1], -1)
 
-def silu(x: jax.Array) -> jax.Array:
-    """x * sigmoid(x), computed in float32 and rounded once."""
-    return jax.nn.silu(x.astype(jnp.float32)).astype(x.dtype)
-
-
-ACTIVATIONS: dict[Activation, Callable[[jax.Array], jax.Array]] = {"gelu_tanh": gelu, "silu": silu}
-
-
-def _mlp(config: ModelConfig, weights: Params, x: jax.Array) -> jax.Array:
-    gate, up = jnp.split(xla.matmul(x, weights["gate_up"]), 2, axis=-1)
-    return xla.matmul(ACTIVATIONS[config.block.activation](gate) * up, weights["down"])
+    return attend_qkv
 
 
 def _layer(
     config: ModelConfig,
+    kernels: Kernels,
     layer: LayerSpec,
     weights: Params,
     hidden: jax.Array,
     ple: jax.Array,
-    positions: jax.Array,
     attend: Attend,
 ) -> jax.Array:
-    def post(out: jax.Array, name: str) -> jax.Array:
-        return _norm(config, out, weights[name]) if config.block.post_norms else out
+    def post(name: str) -> Norm | None:
+        return _norm(config, weights[name]) if config.block.post_norms else None
 
-    normed = _norm(config, hidden, weights["input_norm"])
-    hidden = hidden + post(_attention(config, layer, weights, normed, positions, attend), "post_attn_norm")
-    normed = _norm(config, hidden, weights["pre_ffn_norm"])
-    hidden = hidden + post(_mlp(config, weights, normed), "post_ffn_norm")
+    qkv = kernels.matmul(hidden, weights["qkv"], norm=_norm(config, weights["input_norm"]))
+    out = attend(layer, weights, qkv)
+    hidden = kernels.matmul_add(out, weights["o"], norm=post("post_attn_norm"), residual=hidden)
+    hidden = kernels.mlp(
+        hidden,
+        weights["gate_up"],
+        weights["down"],
+        norm=_norm(config, weights["pre_ffn_norm"]),
+        post_norm=post("post_ffn_norm"),
+        activation=config.block.activation,
+    )
+    scalar = weights["scalar"] if config.block.layer_scalar else None
     if config.ple_dim:
-        out = gelu(xla.matmul(hidden, weights["ple_gate"])) * ple
-        hidden = hidden + _norm(config, xla.matmul(out, weights["ple_out"]), weights["ple_post_norm"])
-    if not config.block.layer_scalar:
-        return hidden
-    scalar: jax.Array = weights["scalar"].astype(hidden.dtype)
-    return hidden * scalar
+        gate, out_weight = weights["ple_gate"], weights["ple_out"]
+        post_norm = _norm(config, weights["ple_post_norm"])
+        return kernels.add_ple(hidden, ple, gate, out_weight, post_norm=post_norm, scalar=scalar)
+    return hidden if scalar is None else hidden * scalar.astype(hidden.dtype)
 
 
 def run_layers(
     config: ModelConfig,
+    kernels: Kernels,
     params: Params,
     hidden: jax.Array,
     ple: jax.Array,
-    positions: jax.Array,
     attend: Attend,
     first: int = 0,
     last: int | None = None,
 ) -> jax.Array:
-    """Layers first..last-1 on hidden [..., H], ple [..., L, P], positions [...] -> hidden [..., H]."""
+    """Layers first..last-1 on hidden [..., H], ple [..., L, P] -> hidden [..., H]."""
     for layer in config.layers[first:last]:
         weights = params["layers"][layer.index]
-        hidden = _layer(config, layer, weights, hidden, ple[..., layer.index, :], positions, attend)
+        hidden = _layer(config, kernels, layer, weights, hidden, ple[..., layer.index, :], attend)
     return hidden
 
 
-def logits(config: ModelConfig, params: Params, hidden: jax.Array) -> jax.Array:
+def head(config: ModelConfig, params: Params) -> tuple[Norm, Leaf]:
+    """The last norm, and the weight that turns what it gives into logits."""
+    return _norm(config, params["norm"]), params["embed" if config.tied else "lm_head"]
+
+
+def logits(config: ModelConfig, kernels: Kernels, params: Params, hidden: jax.Array) -> jax.Array:
     """Hidden rows [..., H] after the last layer -> logits [..., V] float32, after any softcap."""
-    normed = _norm(config, hidden, params["norm"])
-    out = xla.matmul(normed, params["embed" if config.tied else "lm_head"], jnp.float32)
-    if config.softcap is None:
-        return out
-    return config.softcap * jnp.tanh(out / config.softcap)
+    norm, weight = head(config, params)
+    return xla.softcap(kernels.logits(hidden, weight, norm=norm), config.softcap)
 
 
 def _masked_attention(config: ModelConfig, positions: jax.Array, mask: jax.Array | None) -> Attend:
@@ -245,7 +243,7 @@ def _masked_attention(config: ModelConfig, positions: jax.Array, mask: jax.Array
             kept[layer.index] = (k.swapaxes(1, 2), v.swapaxes(1, 2))
         return xla.attend(q, *kept[layer.kv_source], visible[layer.kind])
 
-    return attend
+    return on_heads(config, positions, attend)
 
 
 def forward(
@@ -269,7 +267,7 @@ def forward(
     Returns:
         [B, T, V] float32.
     """
-    fused = fuse(params)
-    hidden, ple = embed(config, fused, tokens, dtype)
+    fused, kernels = fuse(params), xla.PlainKernels()
+    hidden, ple = embed(config, kernels, fused, tokens, dtype)
     attend = _masked_attention(config, positions, mask)
-    return logits(config, fused, run_layers(config, fused, hidden, ple, positions, attend))
+    return logits(config, kernels, fused, run_layers(config, kernels, fused, hidden, ple, attend))
