@@ -1,0 +1,1 @@
+"""Kernels in C++ for x86-64: `library` loads them, `weights` packs for them, `ops` calls them."""

@@ -1,0 +1,20 @@
+// What the library says about itself.
+
+#include "tiles.h"
+
+#ifndef ONECHIP_SOURCES
+#error "setup.py defines ONECHIP_SOURCES, the hash of the sources"
+#endif
+
+// Until tiles.cc is written the library loads without it.
+namespace onechip {
+__attribute__((weak)) const Tiles* tiles();
+}
+
+// The instruction set in use, as Tiles names it; null if this processor lacks the least of them.
+extern "C" const char* onechip_instruction_set() {
+  const onechip::Tiles* tiles = onechip::tiles != nullptr ? onechip::tiles() : nullptr;
+  return tiles != nullptr ? tiles->name : nullptr;
+}
+
+extern "C" const char* onechip_sources() { return ONECHIP_SOURCES; }
