@@ -1,7 +1,7 @@
 """Builds the CPU's kernels, onechip/kernels/cpu/_native*.so; all else about the package is in pyproject.toml.
 
-The library speaks XLA's FFI, whose headers are jaxlib's, and no Python. Where it cannot be built (no compiler,
-not an x86-64 Linux) the package installs without it, and computes in plain JAX.
+The library speaks XLA's FFI, whose headers are jaxlib's, and no Python. Where it cannot be built (no compiler, not
+an x86-64 Linux) the package installs without it, and computes in plain JAX.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ FLAGS = [
     "-fno-math-errno",
     "-pthread",
     "-Wall",
+    "-MMD",
 ]
 
 
@@ -50,7 +51,7 @@ class BuildNative(build_ext):
             options["extra_postargs"] = [*options["extra_postargs"], *([] if self.debug else ["-g0"])]
             if Path(source).name == "library.cc":
                 options["extra_postargs"].append(f'-DONECHIP_SOURCES="{sources_id()}"')
-            elif not self.force and is_newer(Path(target), [Path(source), *HEADERS, Path(__file__)]):
+            elif not self.force and is_current(Path(target)):
                 return [target]
             return compile_some([source], **options)
 
@@ -63,8 +64,13 @@ class BuildNative(build_ext):
         super().build_extensions()
 
 
-def is_newer(target: Path, sources: list[Path]) -> bool:
-    return target.exists() and all(target.stat().st_mtime > path.stat().st_mtime for path in sources)
+def is_current(target: Path) -> bool:
+    """Whether an object is newer than all that it was made of, as the compiler noted it (-MMD)."""
+    notes = target.with_suffix(".d")
+    if not (target.exists() and notes.exists()):
+        return False
+    made_of = [Path(__file__), *map(Path, notes.read_text().replace("\\\n", " ").split()[1:])]
+    return all(path.exists() and path.stat().st_mtime < target.stat().st_mtime for path in made_of)
 
 
 def extensions() -> list[Extension]:

@@ -78,7 +78,8 @@ def register() -> None:
             jax.ffi.register_ffi_target(name, capsule, platform="cpu")
         except Exception as error:
             raise LibraryError(
-                f"jaxlib {jaxlib.version.__version__} does not take {name} ({error}): `make native` builds it anew."
+                f"jaxlib {jaxlib.version.__version__} does not take {name} ({error}): "
+                "`make native` builds it anew."
             ) from error
 
 
