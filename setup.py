@@ -1,7 +1,7 @@
 """Builds the CPU's kernels, onechip/kernels/cpu/_native*.so; all else about the package is in pyproject.toml.
 
-The library speaks XLA's FFI, whose headers are jaxlib's, and no Python. Where it cannot be built (no compiler, not
-an x86-64 Linux) the package installs without it, and computes in plain JAX.
+The library speaks XLA's FFI, whose headers are jaxlib's, and no Python. Where it cannot be built (no
+compiler, not an x86-64 Linux) the package installs without it, and computes in plain JAX.
 """
 
 from __future__ import annotations
@@ -45,13 +45,15 @@ class BuildNative(build_ext):
 
     def build_extensions(self) -> None:
         compile_some = self.compiler.compile
+        # setuptools would look at the library's time alone, and miss what was written while it was built.
+        anew, self.force = self.force, True
 
         def compile_one(source: str, **options) -> list[str]:
             (target,) = self.compiler.object_filenames([source], output_dir=options["output_dir"])
             options["extra_postargs"] = [*options["extra_postargs"], *([] if self.debug else ["-g0"])]
             if Path(source).name == "library.cc":
                 options["extra_postargs"].append(f'-DONECHIP_SOURCES="{sources_id()}"')
-            elif not self.force and is_current(Path(target)):
+            elif not anew and is_current(Path(target)):
                 return [target]
             return compile_some([source], **options)
 

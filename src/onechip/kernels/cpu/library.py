@@ -67,8 +67,6 @@ def register() -> None:
     """
     library = load()
     for name, symbol in TARGETS.items():
-        if not hasattr(library, symbol) and symbol == "OnechipAttend":
-            continue  # TODO until attention.cc is here
         if not hasattr(library, symbol):
             raise LibraryError(
                 f"{path()} has no {symbol}: it is of other sources, `make native` builds it anew."

@@ -6,14 +6,9 @@
 #error "setup.py defines ONECHIP_SOURCES, the hash of the sources"
 #endif
 
-// Until tiles.cc is written the library loads without it.
-namespace onechip {
-__attribute__((weak)) const Tiles* tiles();
-}
-
 // The instruction set in use, as Tiles names it; null if this processor lacks the least of them.
 extern "C" const char* onechip_instruction_set() {
-  const onechip::Tiles* tiles = onechip::tiles != nullptr ? onechip::tiles() : nullptr;
+  const onechip::Tiles* tiles = onechip::tiles();
   return tiles != nullptr ? tiles->name : nullptr;
 }
 
