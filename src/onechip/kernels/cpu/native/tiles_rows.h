@@ -1,0 +1,31 @@
+// How products cut rows into tiles. No guard; included like tiles_elementwise.h, after F and its functions.
+
+// Rows in tiles of nearly the same size, none above `most`: 13 rows of at most 12 are 7 and 6, not 12 and 1.
+struct Cut {
+  size_t rows, tiles;
+
+  Cut(size_t rows_, size_t most) : rows(rows_), tiles((rows_ + most - 1) / most) {}
+  size_t begin(size_t tile) const { return rows * tile / tiles; }
+};
+
+// Scales of one group's 16 outputs as float32.
+template <Scale S>
+[[gnu::always_inline]] inline F load_scales(const uint8_t* at) {
+  const uint16_t* scales = reinterpret_cast<const uint16_t*>(at);
+  return S == Scale::kBf16 ? load_bf16(scales) : load_half(scales);
+}
+
+[[gnu::always_inline]] inline F start_of(bool more, const float* out) { return more ? load(out) : set(0.0f); }
+
+// table[R] = T::template run<R>, for R in 1..Most.
+template <class T, int Most>
+struct ByRows {
+  decltype(&T::template run<1>) table[Most + 1];
+
+  constexpr ByRows() : table{} { fill<Most>(); }
+  template <int R>
+  constexpr void fill() {
+    table[R] = &T::template run<R>;
+    if constexpr (R > 1) fill<R - 1>();
+  }
+};
