@@ -43,6 +43,11 @@ def sources_id() -> str:
 class BuildNative(build_ext):
     """Compiles the files side by side, and only those that have changed."""
 
+    def finalize_options(self) -> None:
+        if self.build_temp is None:  # pip's choice is thrown away, and with it what need not be compiled anew
+            self.build_temp = "build/native"
+        super().finalize_options()
+
     def build_extensions(self) -> None:
         compile_some = self.compiler.compile
         # setuptools would look at the library's time alone, and miss what was written while it was built.
