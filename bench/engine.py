@@ -164,7 +164,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", nargs="?", default="acorn")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--dtype", default="auto", choices=["auto", "bf16", "f32", "w4a16"])
+    parser.add_argument("--dtype", default="auto", choices=["auto", "bf16", "f32", "w4a16", "w4a8"])
     parser.add_argument("--oracle", type=Path, default=Path(".venv-oracle/bin/python"))
     args = parser.parse_args()
     model = resolve_model(args.model)

@@ -8,6 +8,7 @@ from onechip.errors import UsageError
 from onechip.ladder.arms import parse
 from onechip.ladder.engines import ENGINES
 from onechip.ladder.engines.engine import Engine, Launch, Variant
+from onechip.ladder.engines.onechip import INT8
 from onechip.ladder.records import Arm
 
 URL = "http://127.0.0.1:8001/v1"
@@ -16,7 +17,7 @@ URL = "http://127.0.0.1:8001/v1"
 def test_the_default_is_two_arms_of_our_engine() -> None:
     assert parse("acorn", None, ()) == (
         Arm("onechip bf16", "onechip", "acorn", ("--dtype", "bf16"), form="bf16"),
-        Arm("onechip w4a16", "onechip", "acorn", ("--dtype", "w4a16"), form="w4a16"),
+        Arm("onechip int4", "onechip", "acorn", form="w4a16", remark=INT8),
     )
 
 

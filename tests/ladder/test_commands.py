@@ -28,7 +28,7 @@ def test_a_model_or_an_option_stands_for_run() -> None:
         said = invoke(*words)
         assert said.exit_code == 0
         assert "--levels" in said.output
-        assert "onechip:bf16,onechip:w4a16" in said.output
+        assert "onechip:bf16,onechip:int4" in said.output
 
 
 def test_help_of_the_group_names_its_commands() -> None:

@@ -14,7 +14,7 @@ from onechip.ladder.target import Target
 
 SYNTAX = (
     "--engines takes ENGINE, ENGINE:WORD or openai=URL, separated by commas"
-    " (onechip:bf16,onechip:w4a16,openai=http://127.0.0.1:8000/v1);"
+    " (onechip:bf16,onechip:int4,openai=http://127.0.0.1:8000/v1);"
     " --arm takes 'NAME = ENGINE FLAGS...', 'NAME = ENGINE:WORD FLAGS...' or 'NAME = openai URL'"
 )
 

@@ -14,7 +14,7 @@ from onechip.errors import UsageError
 from onechip.ladder.records import Arm, JobName
 
 JOBS: tuple[JobName, ...] = ("start", "one", "sweep", "acc")
-DEFAULT_ENGINES = "onechip:bf16,onechip:w4a16"
+DEFAULT_ENGINES = "onechip:bf16,onechip:int4"
 """In the words of --engines (arms.py)."""
 ACC_SETS = ("acorn", "gsm8k", "bfcl")
 LEVELS = (1, 2, 4, 8, 16, 32, 64)

@@ -7,6 +7,9 @@ import sys
 import onechip
 from onechip.ladder.engines.engine import Engine, Launch, Start, Variant
 
+INT8 = "int8 activations on a processor"
+"""Of arms that leave the precision of activations to the engine."""
+
 
 def _launch(start: Start) -> Launch:
     serve = [sys.executable, "-m", "onechip.cli", "serve", str(start.checkpoint)]
@@ -21,9 +24,11 @@ ENGINE = Engine(
         "auto": Variant(),
         "bf16": Variant("bf16", ("--dtype", "bf16")),
         "f32": Variant(flags=("--dtype", "f32")),
+        "int4": Variant("w4a16", remark=INT8),
+        "int4-emb4": Variant("w4a16-emb4", remark=INT8),
         "w4a16": Variant("w4a16", ("--dtype", "w4a16")),
-        "w4a16-emb4": Variant("w4a16-emb4"),
-        "q4_0": Variant("gguf-q4_0"),
+        "w4a16-emb4": Variant("w4a16-emb4", ("--dtype", "w4a16")),
+        "q4_0": Variant("gguf-q4_0", remark=INT8),
     },
     version=lambda: onechip.__version__,
     launch=_launch,
