@@ -256,6 +256,45 @@ def test_a_row_of_invalid_cells_only_says_so(tmp_path: Path):
     assert row.verdict == "no valid figure"
 
 
+def test_whose_repeats_are_too_few_is_said(tmp_path: Path):
+    made = MadeLadder({"a": 60.0, "b": 50.0})
+    records = [record for record in made.records() if record.cell.job == "one"]
+    records = [record for record in records if record.cell.arm == "a" or record.cell.repeat < 2]
+    found = write_report(folder_of(made, records, tmp_path))
+    verdicts = {row.label: row.verdict for row in tables.medal_rows(found)}
+    assert verdicts["Four at once"] == "no claim: b has 2 of 6 repeats"
+    assert findings(found)[0].text == f"None of the {len(found.rows)} rows has an established winner."
+
+
+def test_an_arm_that_has_not_run_is_no_arm_without_a_figure(tmp_path: Path):
+    made = MadeLadder({"a": 60.0, "b": 50.0})
+    records = [record for record in made.records() if record.cell.arm == "a"]
+    found = write_report(folder_of(made, records, tmp_path))
+    row = next(row for row in tables.medal_rows(found) if row.label == "Repeats its own text")
+    assert [cell.text for cell in row.cells] == ["6/6", "–"]
+
+
+def test_unstable_rows_are_listed_by_arm(tmp_path: Path):
+    made = MadeLadder({"a": 60.0, "b": 50.0}, noise=0.3)
+    said = [f.text for f in findings(write_report(made.write(tmp_path))) if f.text.startswith("UNSTABLE")]
+    assert len(said) == 1
+    assert said[0].count("a in “") == said[0].count("b in “") == 1
+    assert "“One request, decode”, “" in said[0]
+
+
+def test_arms_stand_next_to_each_other_in_the_tables(summary: Summary):
+    for table in (tables.speed(summary, "one", ""), tables.latency(summary), *tables.sweep(summary)):
+        assert [row[2] for row in table.rows] == ["slow", "fast"] * (len(table.rows) // 2)
+        assert all(one[:2] == other[:2] for one, other in zip(table.rows[::2], table.rows[1::2], strict=True))
+    assert [row[1] for row in tables.scores(summary).rows] == ["slow", "fast"]
+
+
+def test_one_value_has_no_spread_and_repeats_count_from_one(summary: Summary):
+    spread = tables.speed(summary, "start", "").head.index("spread")
+    assert {row[spread] for row in tables.speed(summary, "start", "").rows} == {"–"}
+    assert [row[2] for row in tables.invalid(summary).rows] == ["1"]
+
+
 def test_every_number_of_a_finding_stands_where_it_points(folder: Path, summary: Summary):
     document = json.loads((folder / "summary.json").read_text())
     for finding in findings(summary):

@@ -43,7 +43,7 @@ def table(
     remarks = _remarks(records)
     speed = [_speed_row(task, arms, measures, remarks) for task in _tasks(list(places))]
     accuracy = _accuracy_rows(arms, places, scores, remarks)
-    rows = [*speed, *accuracy, *_text_rows(arms, figures.places(records))]
+    rows = [*speed, *accuracy, *_text_rows(arms, figures.places(records), remarks)]
     memory = [row for row in rows if row.unit == "bytes"]
     groups = work.groups(records)
     ordered = [*(row for row in rows if row.unit != "bytes"), *memory]
@@ -127,16 +127,17 @@ def _accuracy_rows(
             yield Row(place, "score", f"Accuracy, {place.variant}", "%", "higher", "accuracy", entries)
 
 
-def _text_rows(arms: Sequence[str], places: Places) -> Iterator[Row]:
+def _text_rows(arms: Sequence[str], places: Places, remarks: Remarks) -> Iterator[Row]:
     """How many prompts of job `one` get the same text in every repeat."""
     alone = {arm: (place, found) for (arm, place), found in places.items() if place.variant == "alone"}
     if not alone:
         return
+    place = next(iter(alone.values()))[0]
     entries = []
     for arm in arms:
         same = figures.same_texts(alone[arm][1]) if arm in alone else None
-        entries.append(Entry(arm, None, 0, "not available") if same is None else Entry(arm, *same))
-    place = next(iter(alone.values()))[0]
+        missing = Entry(arm, None, 0, remarks.get((arm, place), "not run"))
+        entries.append(missing if same is None else Entry(arm, *same))
     yield Row(place, "same_texts", "Repeats its own text", "prompts", "higher", "none", tuple(entries))
 
 

@@ -94,10 +94,14 @@ def _standing(summary: Summary) -> Iterator[Finding]:
     if len(summary.arms) < 2 or not summary.rows:
         return
     winners = Counter(row.verdict.leader for row in summary.rows if row.verdict.outcome == "medal")
+    count = len(summary.rows)
+    sources = tuple(f"/rows/{i}" for i in range(count))
+    if not winners:
+        yield Finding(f"None of the {count} rows has an established winner.", sources)
+        return
     wins = ", ".join(f"{arm} {winners[arm]}" for arm in sorted(summary.arms, key=lambda arm: -winners[arm]))
-    rest = len(summary.rows) - winners.total()
-    sources = tuple(f"/rows/{i}" for i in range(len(summary.rows)))
-    yield Finding(f"Rows won, of {len(summary.rows)}: {wins}; no established winner: {rest}.", sources)
+    rest = count - winners.total()
+    yield Finding(f"Rows won, of {count}: {wins}; no established winner: {rest}.", sources)
 
 
 def _wins(summary: Summary) -> Iterator[Finding]:
@@ -193,13 +197,21 @@ def _validity(summary: Summary) -> Iterator[Finding]:
         yield Finding(f"{invalid}; they are listed below and are in no figure.", ("/invalid", "/cells"))
     elif summary.cells:
         yield Finding(f"All {summary.cells} cells are valid.", ("/invalid", "/cells"))
-    wide = [(i, m) for i, m in enumerate(summary.measures) if m.spread.unstable]
-    shown = {(row.place, row.figure) for row in summary.rows}
-    wide = [(i, m) for i, m in wide if (m.place, m.figure) in shown]
-    if wide:
-        labels = {(row.place, row.figure): row.label for row in summary.rows}
-        listed = "; ".join(f"{m.arm} in “{labels[m.place, m.figure]}”" for _, m in wide)
-        yield Finding(f"UNSTABLE in the table: {listed}.", tuple(f"/measures/{i}" for i, _ in wide))
+    yield from _unstable(summary)
+
+
+def _unstable(summary: Summary) -> Iterator[Finding]:
+    """Arms whose figures in the table scatter, each with its rows."""
+    labels = {(row.place, row.figure): row.label for row in summary.rows}
+    listed: dict[str, list[str]] = {}
+    sources = []
+    for i, m in enumerate(summary.measures):
+        if m.spread.unstable and (m.place, m.figure) in labels:
+            listed.setdefault(m.arm, []).append(f"“{labels[m.place, m.figure]}”")
+            sources.append(f"/measures/{i}")
+    if listed:
+        said = "; ".join(f"{arm} in {', '.join(rows)}" for arm, rows in listed.items())
+        yield Finding(f"UNSTABLE in the table: {said}.", tuple(sources))
 
 
 def _value(row: Row, arm: str | None) -> str:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from onechip.ladder.figures import KINDS, Measure
+from onechip.ladder.figures import KINDS, Latency, Measure
 from onechip.ladder.medals import Row
 from onechip.ladder.report import wording
 from onechip.ladder.report.findings import findings, notices
@@ -20,6 +20,7 @@ from onechip.ladder.rows import lengths
 from onechip.ladder.summary import Summary
 
 MEDAL = "🥇"
+T = TypeVar("T", Measure, Latency)
 
 
 class MedalCell(NamedTuple):
@@ -61,7 +62,7 @@ def _medal_cells(row: Row) -> Iterable[MedalCell]:
 def terminal_table(summary: Summary) -> RenderableType:
     """The medal table, notices and findings for a terminal (rich)."""
     table = RichTable(box=box.SIMPLE_HEAD, title="Who wins what", title_justify="left", title_style="bold")
-    table.add_column("task")
+    table.add_column("task", overflow="fold")
     for arm in summary.arms:
         table.add_column(arm, justify="right")
     table.add_column("difference [95 %]")
@@ -81,14 +82,19 @@ def _rich_cell(cell: MedalCell) -> Text:
 
 def speed(summary: Summary, job: str, title: str, variant: str | None = None) -> Table:
     """Median, extremes, spread and both intervals of every figure of a job, or of one variant of it."""
-    rows = [
-        _speed_row(m) for m in summary.measures if m.place.job == job and variant in (None, m.place.variant)
-    ]
+    known = [m for m in summary.measures if m.place.job == job and variant in (None, m.place.variant)]
+    rows = [_speed_row(m) for m in _side_by_side(known)]
     head = (
         *("place", "figure", "arm", "headline", "n", "min", "median", "max", "spread"),
         *("mean, 95 % interval", "median, 95 % bootstrap", "stability"),
     )
     return Table(title, head, tuple(rows), (0, 1, 2, 11))
+
+
+def _side_by_side(known: Sequence[T]) -> list[T]:
+    """Arms next to each other at each place and figure, which keep their order."""
+    order = {key: at for at, key in enumerate(dict.fromkeys((m.place, m.figure) for m in known))}
+    return sorted(known, key=lambda m: order[m.place, m.figure])
 
 
 def sweep(summary: Summary) -> list[Table]:
@@ -110,7 +116,7 @@ def _speed_row(m: Measure) -> tuple[str, ...]:
         wording.quantity(m.headline, unit),
         str(s.n),
         *(wording.quantity(value, unit) for value in (s.minimum, s.median, s.maximum)),
-        f"{s.spread:.1%}",
+        f"{100 * s.spread:.1f} %" if s.n > 1 else NONE,
         *intervals,
         f"UNSTABLE: {'; '.join(s.unstable)}" if s.unstable else "",
     )
@@ -119,7 +125,7 @@ def _speed_row(m: Measure) -> tuple[str, ...]:
 def latency(summary: Summary) -> Table:
     """Percentiles of TTFT and inter-token time in the sweep."""
     rows = []
-    for found in summary.latencies:
+    for found in _side_by_side(summary.latencies):
         tail = (NONE if value is None else wording.number(value) for value in (found.p95, found.p99))
         body = (wording.number(found.p50), wording.number(found.p90), *tail)
         label = KINDS[found.figure].label
@@ -131,7 +137,8 @@ def latency(summary: Summary) -> Table:
 def scores(summary: Summary) -> Table:
     """Each arm's score on each set, with every scorer's count."""
     rows = []
-    for s in summary.scores:
+    sets = list(dict.fromkeys(score.variant for score in summary.scores))
+    for s in sorted(summary.scores, key=lambda score: sets.index(score.variant)):
         interval = f"{100 * s.interval.low:.1f} to {100 * s.interval.high:.1f} %"
         scorers = ", ".join(f"{name} {right}" for name, right in s.scorers.items())
         found = (
@@ -197,7 +204,7 @@ def flips(summary: Summary) -> Table:
 def invalid(summary: Summary) -> Table:
     """Cells that no figure uses, with their reasons."""
     rows = [
-        (found.arm, wording.where(found.place), str(found.repeat), " ".join(found.reasons))
+        (found.arm, wording.where(found.place), str(found.repeat + 1), " ".join(found.reasons))
         for found in summary.invalid
     ]
     return Table("INVALID cells", ("arm", "place", "repeat", "why"), tuple(rows), (0, 1, 3))

@@ -69,6 +69,14 @@ def repeats(row: Row) -> str:
     return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
 
 
+def _few(row: Row) -> str:
+    """Whose repeats are too few: "1" where all arms have as many, else "B has 1"."""
+    known = [e for e in row.entries if e.value is not None and e.arm not in row.verdict.unlike]
+    if len({e.n for e in known}) == 1:
+        return str(known[0].n)
+    return ", ".join(f"{e.arm} has {e.n}" for e in known if e.n < MIN_REPEATS)
+
+
 def verdict(summary: Summary, row: Row) -> str:
     """The last column of the medal table."""
     return _outcome(summary, row) + (aside(row) if row.verdict.outcome != "no contest" else "")
@@ -79,7 +87,7 @@ def _outcome(summary: Summary, row: Row) -> str:
     if found.outcome == "medal" and found.leader and found.runner_up:
         return f"{found.leader}, {margin(summary, row)}"
     if found.outcome == "too few repeats":
-        return f"no claim: {repeats(row)} of {MIN_REPEATS} repeats"
+        return f"no claim: {_few(row)} of {MIN_REPEATS} repeats"
     if found.outcome == "no test":
         return "count, not tested"
     if found.outcome == "not separated":
