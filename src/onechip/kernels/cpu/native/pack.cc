@@ -1,0 +1,164 @@
+// Weights as checkpoints store them in, panels (layout.h) out. Called by kernels/cpu/weights.py through ctypes.
+//
+// Rows come as pointers, 16 for each panel; where there is no row (null) the panel has zeros.
+
+#include <emmintrin.h>
+#include <immintrin.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cfloat>
+#include <cstring>
+
+#include "layout.h"
+#include "team.h"
+
+namespace onechip {
+namespace {
+
+using RowPointers = const uint8_t* const*;
+
+// `count` elements of a row from `first` on; beyond its end, or without a row, zeros, which are bytes `zero`.
+template <typename T, size_t kCount>
+void load(const uint8_t* row, size_t columns, size_t first, int zero, T (&values)[kCount]) {
+  const size_t there = row == nullptr || first >= columns ? 0 : std::min(kCount, columns - first);
+  if (there < kCount) std::memset(values, zero, sizeof values);
+  if (there > 0) std::memcpy(values, row + first * sizeof(T), there * sizeof(T));
+}
+
+// Word w of lane l goes to place [w, l].
+template <int kWords>
+void interleave(const uint32_t (&lanes)[kLanes][kWords], uint8_t* out) {
+  static_assert(kWords % 4 == 0);
+  for (int w = 0; w < kWords; w += 4) {
+    for (int l = 0; l < kLanes; l += 4) {
+      const auto row = [&](int i) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(&lanes[l + i][w])); };
+      const __m128i low01 = _mm_unpacklo_epi32(row(0), row(1)), low23 = _mm_unpacklo_epi32(row(2), row(3));
+      const __m128i high01 = _mm_unpackhi_epi32(row(0), row(1)), high23 = _mm_unpackhi_epi32(row(2), row(3));
+      const auto store = [&](int i, __m128i value) {
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(out + (size_t{kLanes} * (w + i) + l) * 4), value);
+      };
+      store(0, _mm_unpacklo_epi64(low01, low23));
+      store(1, _mm_unpackhi_epi64(low01, low23));
+      store(2, _mm_unpacklo_epi64(high01, high23));
+      store(3, _mm_unpackhi_epi64(high01, high23));
+    }
+  }
+}
+
+void pack_block_bf16(RowPointers rows, size_t columns, size_t first, uint8_t* out) {
+  uint32_t lanes[kLanes][kBlock / 2];
+  for (int lane = 0; lane < kLanes; ++lane) {
+    uint16_t values[kBlock];
+    load(rows[lane], columns, first, 0, values);
+    std::memcpy(lanes[lane], values, sizeof values);
+  }
+  interleave(lanes, out);
+}
+
+// A group's 16 bytes have inputs 2k and 2k + 1 in byte k; a panel's have k and k + 16.
+void pack_block_int4(RowPointers rows, RowPointers scales, size_t columns, size_t first, uint8_t* out) {
+  const __m128i nibble = _mm_set1_epi8(15);
+  for (int group = 0; group < kBlock / kGroup; ++group) {
+    const size_t column = first + group * kGroup;
+    uint32_t lanes[kLanes][4];
+    for (int lane = 0; lane < kLanes; ++lane) {
+      uint8_t pairs[16];
+      load(rows[lane], columns / 2, column / 2, 0x88, pairs);
+      const __m128i low = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(pairs));
+      const __m128i high = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(pairs + 8));
+      const __m128i even = _mm_or_si128(_mm_and_si128(low, nibble), _mm_slli_epi16(_mm_and_si128(high, nibble), 4));
+      const __m128i odd = _mm_or_si128(_mm_and_si128(_mm_srli_epi16(low, 4), nibble), _mm_andnot_si128(nibble, high));
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(lanes[lane]), _mm_unpacklo_epi8(even, odd));
+
+      uint16_t scale[1];
+      load(scales[lane], columns / kGroup, column / kGroup, 0, scale);
+      std::memcpy(out + 512 + (group * kLanes + lane) * 2, scale, 2);
+    }
+    interleave(lanes, out + 256 * group);
+  }
+}
+
+// As GGUF's Q8_0: scale = max|x| / 127, q = x / scale before that is rounded to half, halves away from zero. False if
+// a value is not finite or the scale too large for half.
+__attribute__((target("avx2,f16c"))) bool quantise(const float* x, int8_t* q, uint16_t* scale) {
+  float peak = 0;
+  bool finite = true;
+  for (int i = 0; i < kGroup; ++i) {
+    const float size = std::abs(x[i]);
+    peak = std::max(peak, size);
+    finite &= size <= FLT_MAX;
+  }
+  const float step = peak / 127;
+  const float inverse = step == 0 ? 0 : 1 / step;
+  for (int i = 0; i < kGroup; ++i) {
+    const float size = std::abs(x[i] * inverse), whole = __builtin_floorf(size);
+    const auto rounded = static_cast<int32_t>(whole + __builtin_floorf(2 * (size - whole)));
+    q[i] = static_cast<int8_t>(x[i] < 0 ? -rounded : rounded);
+  }
+  *scale = _cvtss_sh(step, _MM_FROUND_TO_NEAREST_INT);
+  return finite && step <= 65504;
+}
+
+bool pack_block_int8(RowPointers rows, bool bf16, size_t columns, size_t first, uint8_t* out) {
+  uint32_t lanes[kLanes][kBlock / 4];
+  bool fine = true;
+  for (int lane = 0; lane < kLanes; ++lane) {
+    float values[kBlock];
+    if (bf16) {
+      uint16_t narrow[kBlock];
+      load(rows[lane], columns, first, 0, narrow);
+      for (int i = 0; i < kBlock; ++i) {
+        const uint32_t bits = uint32_t{narrow[i]} << 16;
+        std::memcpy(&values[i], &bits, 4);
+      }
+    } else {
+      load(rows[lane], columns, first, 0, values);
+    }
+    int8_t q[kBlock];
+    for (int group = 0; group < kBlock / kGroup; ++group) {
+      uint16_t scale;
+      fine &= quantise(values + group * kGroup, q + group * kGroup, &scale);
+      std::memcpy(out + 1024 + (group * kLanes + lane) * 2, &scale, 2);
+    }
+    std::memcpy(lanes[lane], q, sizeof q);
+  }
+  interleave(lanes, out);
+  return fine;
+}
+
+// block(panel, first column, memory of the block) for every block of a weight.
+template <typename Block>
+void each_block(Weight kind, size_t panels, size_t columns, uint8_t* out, const Block& block) {
+  const size_t blocks = (columns + kBlock - 1) / kBlock;
+  Team::get().run(panels, [&](size_t panel, int) {
+    for (size_t b = 0; b < blocks; ++b) block(panel, b * kBlock, out + (panel * blocks + b) * block_bytes(kind));
+  });
+}
+
+}  // namespace
+}  // namespace onechip
+
+extern "C" void onechip_pack_bf16(onechip::RowPointers rows, size_t panels, size_t columns, uint8_t* out) {
+  onechip::each_block(onechip::Weight::kBf16, panels, columns, out, [=](size_t panel, size_t first, uint8_t* block) {
+    onechip::pack_block_bf16(rows + panel * onechip::kLanes, columns, first, block);
+  });
+}
+
+// `columns` is a multiple of 32; `scales` has a pointer beside each of `rows`.
+extern "C" void onechip_pack_int4(onechip::RowPointers rows, onechip::RowPointers scales, size_t panels,
+                                  size_t columns, uint8_t* out) {
+  onechip::each_block(onechip::Weight::kInt4, panels, columns, out, [=](size_t panel, size_t first, uint8_t* block) {
+    const size_t row = panel * onechip::kLanes;
+    onechip::pack_block_int4(rows + row, scales + row, columns, first, block);
+  });
+}
+
+// Quantises rows of bf16 or float32; 0 if a value is not finite or too large.
+extern "C" int onechip_pack_int8(onechip::RowPointers rows, int bf16, size_t panels, size_t columns, uint8_t* out) {
+  std::atomic<bool> fine = true;
+  onechip::each_block(onechip::Weight::kInt8, panels, columns, out, [&](size_t panel, size_t first, uint8_t* block) {
+    if (!onechip::pack_block_int8(rows + panel * onechip::kLanes, bf16 != 0, columns, first, block)) fine = false;
+  });
+  return fine;
+}
