@@ -132,7 +132,10 @@ def planned_bytes(config: ModelConfig, precision: Precision, int4: frozenset[str
     total = 0
     for product in products:
         stays = all(spec.name in packed for spec in product.specs)
-        total += precision.kernels.packed_bytes(product.shape, stays, dense_bytes)
+        paired = product.path[-1] == "gate_up"
+        total += precision.kernels.packed_bytes(
+            product.shape, int4=stays, paired=paired, dense_bytes=dense_bytes
+        )
     for spec in expected_tensors(config):
         if spec.name not in multiplied:
             each = PACKED_BYTES if spec.name in packed else dense_bytes

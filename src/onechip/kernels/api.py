@@ -181,7 +181,7 @@ class Kernels(Protocol):
             exact, paired: see Panels; they mean nothing to kernels that take weights as they are.
         """
 
-    def packed_bytes(self, shape: tuple[int, int], int4: bool, dense_bytes: int) -> int:
+    def packed_bytes(self, shape: tuple[int, int], *, int4: bool, paired: bool, dense_bytes: int) -> int:
         """Bytes of what `pack` makes of a weight [out, in]; dense_bytes: of one value that is not int4."""
 
     @property

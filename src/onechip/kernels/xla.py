@@ -149,7 +149,7 @@ class PlainKernels:
         packed: Weight = weight
         return packed
 
-    def packed_bytes(self, shape: tuple[int, int], int4: bool, dense_bytes: int) -> int:
+    def packed_bytes(self, shape: tuple[int, int], *, int4: bool, paired: bool, dense_bytes: int) -> int:
         return int(math.prod(shape) * (0.5 + 2 / GROUP if int4 else dense_bytes))
 
     def matmul(
