@@ -1,0 +1,193 @@
+"""The operations of a decoder in C++ on the CPU: arrays in, one call of JAX's FFI, arrays out.
+
+Weights that are `Panels` are multiplied by native/blocks*.cc; all others are left to plain JAX.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from onechip.kernels.api import Activation, AttendRows, Leaf, Norm, Panels, Weight
+from onechip.kernels.cpu import attention, library, weights
+from onechip.kernels.xla import PlainKernels
+
+KINDS = {"bf16": 0, "int8": 1, "int4": 2}
+SCALES = {"bf16": 0, "half": 1}
+"""As native/layout.h numbers them."""
+
+
+def _weight_attributes(weight: Panels) -> dict[str, Any]:
+    outputs, inputs = weight.shape
+    return {
+        "kind": np.int32(KINDS[weight.kind]),
+        "scale": np.int32(SCALES[weight.scale]),
+        "outputs": np.int64(outputs),
+        "inputs": np.int64(inputs),
+        "exact": np.bool_(weight.exact),
+        "paired": np.bool_(weight.paired),
+    }
+
+
+def _norm_attributes(norm: Norm | None) -> dict[str, Any]:
+    return {
+        "present": np.bool_(norm is not None),
+        "eps": np.float32(norm.eps if norm else 0),
+        "offset": np.float32(norm.offset if norm else 0),
+    }
+
+
+def _optional(array: Leaf | None) -> jax.Array:
+    """An operand that may be missing: then it is empty."""
+    return jnp.zeros(0, jnp.float32) if array is None else array
+
+
+def _norm_weight(norm: Norm | None) -> jax.Array:
+    return _optional(norm.weight if norm else None)
+
+
+def _like(shape: tuple[int, ...], dtype: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, dtype)  # type: ignore[no-untyped-call]
+
+
+def _call(name: str, like: jax.ShapeDtypeStruct, *operands: jax.Array, **attributes: Any) -> jax.Array:
+    result: jax.Array = jax.ffi.ffi_call(f"onechip_{name}", like)(*operands, **attributes)
+    return result
+
+
+class CpuKernels:
+    """The operations of `api.Kernels` by the CPU's own kernels."""
+
+    def __init__(self) -> None:
+        library.register()
+        self._plain = PlainKernels()
+
+    @property
+    def name(self) -> str:
+        return f"cpu {library.instruction_set()}"
+
+    @property
+    def attend_rows(self) -> AttendRows | None:
+        return attention.attend_rows
+
+    def pack(self, weight: Leaf, *, exact: bool, paired: bool) -> Weight:
+        return weights.pack(weight, exact=exact, paired=paired)
+
+    def packed_bytes(self, shape: tuple[int, int], *, int4: bool, paired: bool, dense_bytes: int) -> int:
+        return weights.packed_bytes("int4" if int4 else "bf16", *shape, paired=paired)
+
+    def matmul(
+        self, x: jax.Array, weight: Weight, *, norm: Norm | None = None, out_dtype: Any = None
+    ) -> jax.Array:
+        if not isinstance(weight, Panels):
+            return self._plain.matmul(x, weight, norm=norm, out_dtype=out_dtype)
+        return _call(
+            "matmul",
+            _like((*x.shape[:-1], weight.shape[0]), out_dtype or x.dtype),
+            x,
+            weight.data,
+            _norm_weight(norm),
+            weight=_weight_attributes(weight),
+            norm=_norm_attributes(norm),
+        )
+
+    def matmul_add(
+        self, x: jax.Array, weight: Weight, *, norm: Norm | None, residual: jax.Array
+    ) -> jax.Array:
+        if not isinstance(weight, Panels):
+            return self._plain.matmul_add(x, weight, norm=norm, residual=residual)
+        return _call(
+            "matmul_add",
+            _like((*x.shape[:-1], weight.shape[0]), x.dtype),
+            x,
+            weight.data,
+            _norm_weight(norm),
+            residual,
+            weight=_weight_attributes(weight),
+            norm=_norm_attributes(norm),
+        )
+
+    def mlp(
+        self,
+        hidden: jax.Array,
+        gate_up: Weight,
+        down: Weight,
+        *,
+        norm: Norm,
+        post_norm: Norm | None,
+        activation: Activation,
+    ) -> jax.Array:
+        """As the contract says; what down multiplies is not rounded to bf16 before it is rounded to int8.
+
+        gate_up must be packed with paired=True.
+        """
+        if not (isinstance(gate_up, Panels) and isinstance(down, Panels)):
+            return self._plain.mlp(
+                hidden, gate_up, down, norm=norm, post_norm=post_norm, activation=activation
+            )
+        return _call(
+            "mlp",
+            _like(hidden.shape, hidden.dtype),
+            hidden,
+            gate_up.data,
+            down.data,
+            _norm_weight(norm),
+            _norm_weight(post_norm),
+            gate_up=_weight_attributes(gate_up),
+            down=_weight_attributes(down),
+            norm=_norm_attributes(norm),
+            post_norm=_norm_attributes(post_norm),
+            silu=np.bool_(activation == "silu"),
+        )
+
+    def add_ple(
+        self,
+        hidden: jax.Array,
+        ple: jax.Array,
+        gate: Weight,
+        out: Weight,
+        *,
+        post_norm: Norm,
+        scalar: jax.Array | None,
+    ) -> jax.Array:
+        if not (isinstance(gate, Panels) and isinstance(out, Panels)):
+            return self._plain.add_ple(hidden, ple, gate, out, post_norm=post_norm, scalar=scalar)
+        return _call(
+            "add_ple",
+            _like(hidden.shape, hidden.dtype),
+            hidden,
+            ple,
+            gate.data,
+            out.data,
+            _norm_weight(post_norm),
+            _optional(None if scalar is None else scalar.reshape(1)),
+            gate=_weight_attributes(gate),
+            out=_weight_attributes(out),
+            post_norm=_norm_attributes(post_norm),
+        )
+
+    def rows(self, table: Weight, tokens: jax.Array, dtype: Any) -> jax.Array:
+        if not isinstance(table, Panels):
+            return self._plain.rows(table, tokens, dtype)
+        like = _like((*tokens.shape, table.shape[1]), dtype)
+        return _call("rows", like, tokens, table.data, table=_weight_attributes(table))
+
+    def logits(self, hidden: jax.Array, weight: Weight, *, norm: Norm) -> jax.Array:
+        return self.matmul(hidden, weight, norm=norm, out_dtype=jnp.float32)
+
+    def greedy(self, hidden: jax.Array, weight: Weight, *, norm: Norm, banned: jax.Array) -> jax.Array:
+        if not isinstance(weight, Panels):
+            return self._plain.greedy(hidden, weight, norm=norm, banned=banned)
+        return _call(
+            "greedy",
+            _like(hidden.shape[:1], jnp.int32),
+            hidden,
+            weight.data,
+            _norm_weight(norm),
+            banned,
+            weight=_weight_attributes(weight),
+            norm=_norm_attributes(norm),
+        )
