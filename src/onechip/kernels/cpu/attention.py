@@ -1,0 +1,105 @@
+"""Attention of any rows over the cache in C++ on the CPU (native/attention.cc): new rows and caches in, one
+call of JAX's FFI, the attended rows and the same caches out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from onechip.kernels import xla
+from onechip.kernels.api import HeadSpec, Norm
+
+WIDTH_STEP = 16
+MOST_WIDTH = 1024
+"""Widths of heads are multiples of WIDTH_STEP, up to MOST_WIDTH."""
+
+CACHES = (5, 6)
+"""Operands of the call that are the caches."""
+
+
+def takes(head_dim: int, dtype: Any) -> bool:
+    """Whether the kernels attend with heads of this width in activations of this dtype."""
+    return head_dim % WIDTH_STEP == 0 and 0 < head_dim <= MOST_WIDTH and dtype in (jnp.bfloat16, jnp.float32)
+
+
+def _norm_weight(norm: Norm | None) -> jax.Array:
+    """[width], empty for 1."""
+    return jnp.zeros(0, jnp.float32) if norm is None or norm.weight is None else norm.weight
+
+
+def _norm(norm: Norm | None) -> dict[str, Any]:
+    return {
+        "present": np.bool_(norm is not None),
+        "eps": np.float32(norm.eps if norm else 0),
+        "offset": np.float32(norm.offset if norm else 0),
+    }
+
+
+def _head(spec: HeadSpec) -> dict[str, Any]:
+    return {
+        "heads": np.int32(spec.heads),
+        "kv_heads": np.int32(spec.kv_heads),
+        "window": np.int32(spec.window),
+        "owns_kv": np.bool_(spec.owns_kv),
+        "k_eq_v": np.bool_(spec.k_eq_v),
+        "q_scale": np.float32(spec.q_scale),
+    }
+
+
+def _like(shape: tuple[int, ...], dtype: Any) -> Any:
+    return jax.ShapeDtypeStruct(shape, dtype)  # type: ignore[no-untyped-call]
+
+
+def attend_rows(
+    spec: HeadSpec,
+    qkv: jax.Array,
+    cos: jax.Array,
+    sin: jax.Array,
+    k: jax.Array,
+    v: jax.Array,
+    slots: jax.Array,
+    positions: jax.Array,
+    active: jax.Array,
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """As api.AttendRows says; heads are as `takes` says.
+
+    Active rows whose slot or position the caches do not have are as inactive ones: they write nothing and
+    give 0. Rows of a layer that reads another's ring must be the newest of their slot: the keys of older rows
+    are gone.
+
+    Raises:
+        ValueError: heads or activations that the kernels do not take.
+    """
+    if not takes(spec.head_dim, qkv.dtype):
+        raise ValueError(
+            f"heads {spec.head_dim} wide in {qkv.dtype}: the CPU's attention takes multiples of {WIDTH_STEP} "
+            f"up to {MOST_WIDTH} in bfloat16 or float32; use plain JAX."
+        )
+    if spec.v_norm is not None and spec.v_norm.weight is not None:
+        raise ValueError("a norm of values has no weight in the CPU's attention; use plain JAX.")
+    like = [_like((qkv.shape[0], spec.heads * spec.head_dim), qkv.dtype)]
+    aliases = {}
+    if spec.owns_kv:
+        like += [_like(cache.shape, xla.stored_dtype(qkv.dtype)) for cache in (k, v)]
+        aliases = {operand: result for result, operand in enumerate(CACHES, 1)}
+    out, *kept = jax.ffi.ffi_call("onechip_attend", like, input_output_aliases=aliases)(
+        qkv,
+        cos,
+        sin,
+        _norm_weight(spec.q_norm),
+        _norm_weight(spec.k_norm),
+        k,
+        v,
+        slots,
+        positions,
+        active,
+        head=_head(spec),
+        q_norm=_norm(spec.q_norm),
+        k_norm=_norm(spec.k_norm),
+        v_norm=_norm(spec.v_norm),
+    )
+    return out, *(kept or (k, v))
