@@ -16,9 +16,10 @@ from onechip.convert.gguf_metadata import model_metadata, rope_freqs
 from onechip.convert.gguf_tokenizer import tokenizer_metadata
 from onechip.convert.gguf_writer import GgufInfo, Value, write_gguf
 from onechip.errors import CheckpointError
+from onechip.ladder.checkpoint import is_noise
 from onechip.models.config import parse_config, read_config
 from onechip.models.gguf.file import GgufFile
-from onechip.models.source import resolve_model
+from onechip.models.source import RANDOM_WEIGHTS, resolve_model
 from onechip.models.tokenizer import Tokenizer
 from tests.convert.made import FAMILIES, GEMMA3, GEMMA4, LLAMA, TEMPLATE, make
 from tests.models import small_tokenizers
@@ -145,6 +146,61 @@ def test_the_config_comes_back(family: str, tmp_path: Path) -> None:
         mine, found = getattr(ours, name), getattr(theirs, name)
         assert (mine.theta, mine.fraction) == (found.theta, found.fraction)
         np.testing.assert_allclose(mine.divisors, found.divisors, rtol=1e-6)
+
+
+SETTINGS: list[dict[str, Any]] = [
+    {"do_sample": True, "temperature": 1.5, "top_k": 64, "top_p": 0.95, "eos_token_id": [1, 106, 50]},
+    {"do_sample": False, "eos_token_id": [106]},
+    {"min_p": 0.25, "do_sample": True, "eos_token_id": [1, 106]},
+]
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_generation_settings_come_back(settings: dict[str, Any], tmp_path: Path) -> None:
+    first = make(tmp_path / "first", GEMMA4 | {"eos_token_id": [1, 106, 7]})
+    (first / "generation_config.json").write_text(json.dumps(settings))
+    convert(first, tmp_path / "a.gguf", "q4_0")
+    convert(tmp_path / "a.gguf", tmp_path / "back", "bf16")
+    found = json.loads((tmp_path / "back" / "generation_config.json").read_text())
+    assert found == settings | {"bos_token_id": 2, "pad_token_id": 0}
+    assert read_config(tmp_path / "back").eos_ids == (1, 106, 7)
+
+
+def test_llama_cpp_is_told_how_to_sample(tmp_path: Path) -> None:
+    """Under the format's own keys, in the types that llama.cpp's converter writes."""
+    first = make(tmp_path / "first", GEMMA4)
+    for settings, temperature in zip(SETTINGS, (1.5, 0.0, None), strict=True):
+        (first / "generation_config.json").write_text(json.dumps(settings))
+        convert(first, tmp_path / "a.gguf", "q4_0")
+        found = contents(tmp_path / "a.gguf")
+        assert found.get("general.sampling.temp") == temperature
+        assert found.get("general.sampling.top_k") == settings.get("top_k")
+        (tmp_path / "a.gguf").unlink()
+
+
+def test_random_weights_stay_marked(tmp_path: Path) -> None:
+    first = make(tmp_path / "first", LLAMA | {RANDOM_WEIGHTS: True})
+    convert(first, tmp_path / "a.gguf", "q4_0")
+    assert is_noise(resolve_model(str(tmp_path / "a.gguf")))
+
+
+@pytest.mark.parametrize(
+    ("raw", "name"),
+    [
+        (GEMMA4, "Gemma4ForCausalLM"),
+        (GEMMA3, "Gemma3ForCausalLM"),
+        (LLAMA, "LlamaForCausalLM"),
+        (LLAMA | {"model_type": "mistral", "sliding_window": 16}, "MistralForCausalLM"),
+    ],
+)
+def test_a_folder_made_of_a_file_names_the_model_that_writes_text(
+    raw: dict[str, Any], name: str, tmp_path: Path
+) -> None:
+    """vLLM takes a config without it for an embedding model, and one without a dtype for float32."""
+    convert(make(tmp_path / "first", raw), tmp_path / "a.gguf", "q4_0")
+    convert(tmp_path / "a.gguf", tmp_path / "back", "bf16")
+    config = json.loads((tmp_path / "back" / "config.json").read_text())
+    assert (config["architectures"], config["dtype"]) == ([name], "bfloat16")
 
 
 TEXTS = [

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from onechip.convert.encode import Notes
 from onechip.convert.forms import Form, find_form, form_of
-from onechip.convert.gguf_metadata import general_metadata, model_metadata, rope_freqs
+from onechip.convert.gguf_metadata import general_metadata, model_metadata, rope_freqs, settings_metadata
 from onechip.convert.gguf_writer import GgufInfo, write_gguf
 from onechip.convert.plan import Chosen, choose, gguf_blocks, safetensors_parts
 from onechip.convert.source import Source
@@ -144,6 +144,7 @@ def _write_gguf(
     most = "Q4_0" if form.linears == "INT4" else form.linears
     metadata = general_metadata(source.config, source.name, most) | model_metadata(source.config)
     metadata |= source.tokenizer_keys()
+    metadata |= settings_metadata(source.config, source.config_json, source.generation_json())
     blocks = gguf_blocks(source, chosen, allowed, notes)
     infos = {block.name: block.info for block in blocks}
     freqs = rope_freqs(source.config)
@@ -170,6 +171,8 @@ def _config_json(source: Source, chosen: list[Chosen]) -> dict[str, Any]:
         text.pop("quantization_config", None)
     for holder in (raw, text):
         holder |= {key: "bfloat16" for key in ("dtype", "torch_dtype") if key in holder}
+    if not {"dtype", "torch_dtype"} & (raw.keys() | text.keys()):
+        raw["dtype"] = "bfloat16"  # engines take a config without it for one in float32
     if text.get("per_layer_config") and not text.get("global_head_dim"):
         # transformers leaves it out since 5.19; other engines read nothing else.
         text["global_head_dim"] = max(layer.head_dim for layer in source.config.layers)

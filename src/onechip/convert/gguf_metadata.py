@@ -7,6 +7,8 @@ in its conversion/ (2026-11).
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +16,16 @@ from numpy.typing import NDArray
 from onechip.convert.gguf_writer import Metadata, Value
 from onechip.errors import CheckpointError
 from onechip.models.architecture import LayerSpec, ModelConfig
-from onechip.models.gguf.names import architecture, gemma3_query_scalar
+from onechip.models.gguf.names import (
+    OWN_DO_SAMPLE,
+    OWN_GENERATION_STOPS,
+    OWN_RANDOM_WEIGHTS,
+    OWN_STOPS,
+    SAMPLING,
+    architecture,
+    gemma3_query_scalar,
+)
+from onechip.models.source import RANDOM_WEIGHTS
 
 FILE_TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "BF16": 32}
 """`general.file_type`: what most of the tensors are."""
@@ -51,6 +62,31 @@ def model_metadata(config: ModelConfig) -> Metadata:
     if arch == "gemma4":
         keys |= _gemma4(config)
     return {f"{arch}.{key}": value for key, value in keys.items()}
+
+
+def settings_metadata(
+    config: ModelConfig, config_json: Mapping[str, Any], generation_json: Mapping[str, Any]
+) -> Metadata:
+    """How the model is sampled and where it stops, and whether its weights are random.
+
+    A checkpoint that says `do_sample: false` gets the temperature 0, which is how llama.cpp is greedy.
+    """
+    keys = {OWN_STOPS: Value("I32", list(config.eos_ids), is_list=True)}
+    settings = {name: generation_json[name] for name in SAMPLING if generation_json.get(name) is not None}
+    do_sample = generation_json.get("do_sample")
+    if do_sample is not None:
+        keys[OWN_DO_SAMPLE] = Value("BOOL", do_sample)
+    if do_sample is False:
+        settings["temperature"] = 0.0
+    for name, value in settings.items():
+        keys[SAMPLING[name]] = Value("I32" if name == "top_k" else "F32", value)
+    stops = generation_json.get("eos_token_id")
+    stops = [stops] if isinstance(stops, int) else stops
+    if stops:
+        keys[OWN_GENERATION_STOPS] = Value("I32", stops, is_list=True)
+    if config_json.get(RANDOM_WEIGHTS) is True:
+        keys[OWN_RANDOM_WEIGHTS] = Value("BOOL", True)
+    return keys
 
 
 def _check_attention_scale(config: ModelConfig) -> None:

@@ -15,6 +15,7 @@ from onechip.convert.gguf_writer import Metadata
 from onechip.errors import CheckpointError
 from onechip.kernels.api import Int4
 from onechip.models.config import parse_config, read_json
+from onechip.models.generation import GenerationDefaults
 from onechip.models.gguf.view import linked_files
 from onechip.models.layout import TensorSpec, expected_tensors
 from onechip.models.source import resolve_model
@@ -81,6 +82,12 @@ class Source:
             return {str(path.relative_to(self._folder)): path.read_bytes() for path in self._companions()}
         except OSError as error:
             raise CheckpointError(f"{error.filename} cannot be read: {error.strerror}.") from None
+
+    def generation_json(self) -> dict[str, Any]:
+        """generation_config.json, empty where there is none. Raises CheckpointError if it is damaged."""
+        GenerationDefaults.load(self._folder)
+        path = self._folder / "generation_config.json"
+        return read_json(path) if path.is_file() else {}
 
     def tokenizer_keys(self) -> Metadata:
         """The `tokenizer.*` keys of a GGUF file. Raises CheckpointError if GGUF has none for this one."""

@@ -257,6 +257,8 @@ def _converter() -> str:
     """Changes with the code that converts, so that older weights are made again."""
     package = Path(onechip.__file__).parent
     digest = hashlib.sha256()
-    for file in (*sorted((package / "convert").glob("*.py")), package / "models" / "quant.py"):
+    folders = (package / "convert", package / "models" / "gguf")
+    files = [file for folder in folders for file in sorted(folder.glob("*.py"))]
+    for file in (*files, package / "models" / "quant.py"):
         digest.update(file.read_bytes())
     return digest.hexdigest()

@@ -16,8 +16,19 @@ import numpy as np
 from onechip.errors import CheckpointError
 from onechip.models.gguf import blocks
 from onechip.models.gguf.file import GgufFile, Strings
-from onechip.models.gguf.names import ARCHITECTURES, ROPE_FREQS, gemma3_query_scalar
+from onechip.models.gguf.names import (
+    ARCHITECTURES,
+    CAUSAL_MODELS,
+    OWN_DO_SAMPLE,
+    OWN_GENERATION_STOPS,
+    OWN_RANDOM_WEIGHTS,
+    OWN_STOPS,
+    ROPE_FREQS,
+    SAMPLING,
+    gemma3_query_scalar,
+)
 from onechip.models.gguf.ropes import llama3_scaling, turning_fraction
+from onechip.models.source import RANDOM_WEIGHTS
 
 _PROJECTORS = ("clip", "mmproj")
 _MOST_LAYERS = 1000
@@ -116,7 +127,7 @@ class Metadata:
 
     def _full(self, key: str) -> str:
         first = key.split(".")[0]
-        return key if first in ("general", "tokenizer") else f"{self.architecture}.{key}"
+        return key if first in ("general", "tokenizer", "onechip") else f"{self.architecture}.{key}"
 
     def _wrong(self, key: str, wanted: str) -> CheckpointError:
         state = "no" if not self.has(key) else "an unusable"
@@ -161,29 +172,39 @@ def config_json(metadata: Metadata) -> dict[str, Any]:
         "tie_word_embeddings": not metadata.has_tensor("output.weight"),
         "attention_bias": False,
     }
-    return common | _token_ids(metadata) | build(metadata)
+    config = common | _token_ids(metadata, OWN_STOPS) | build(metadata)
+    if config["model_type"] in CAUSAL_MODELS:
+        # Without it vLLM takes a model for one that embeds.
+        config["architectures"] = [CAUSAL_MODELS[config["model_type"]]]
+    if metadata.has(OWN_RANDOM_WEIGHTS) and metadata.flag(OWN_RANDOM_WEIGHTS, False):
+        config[RANDOM_WEIGHTS] = True
+    return config
 
 
 def generation_json(metadata: Metadata) -> dict[str, Any]:
     """generation_config.json: stop ids, and the sampling that the file recommends, if it does."""
-    keys = {"temperature": "temp", "top_k": "top_k", "top_p": "top_p", "min_p": "min_p"}
     found: dict[str, Any] = {}
-    for name, key in keys.items():
-        if metadata.has(f"general.sampling.{key}"):
-            value = metadata.number(f"general.sampling.{key}")
-            found[name] = int(value) if name == "top_k" else value
-    if found:
-        found["do_sample"] = found.get("temperature", 1.0) > 0
-    return found | _token_ids(metadata)
+    for name, key in SAMPLING.items():
+        if metadata.has(key):
+            found[name] = metadata.whole(key) if name == "top_k" else metadata.number(key)
+    greedy = found.get("temperature", 1.0) <= 0
+    if found or metadata.has(OWN_DO_SAMPLE):
+        found["do_sample"] = not greedy and metadata.flag(OWN_DO_SAMPLE, True)
+    if greedy:
+        del found["temperature"]  # do_sample says it
+    return found | _token_ids(metadata, OWN_GENERATION_STOPS)
 
 
-def _token_ids(metadata: Metadata) -> dict[str, Any]:
+def _token_ids(metadata: Metadata, own_stops: str) -> dict[str, Any]:
+    """Special ids; of stop ids the list that a file of ours has under `own_stops`, else what GGUF names."""
     ids: dict[str, Any] = {}
     for name, key in (("bos_token_id", "bos"), ("pad_token_id", "padding")):
         if metadata.has(f"tokenizer.ggml.{key}_token_id"):
             ids[name] = metadata.whole(f"tokenizer.ggml.{key}_token_id")
     stops = [f"tokenizer.ggml.{key}_token_id" for key in ("eos", "eot", "eom")]
     found = dict.fromkeys(metadata.whole(key) for key in stops if metadata.has(key))
+    if metadata.has(own_stops):
+        found = dict.fromkeys(metadata.whole_numbers(own_stops, 1))
     return ids | ({"eos_token_id": list(found)} if found else {})
 
 

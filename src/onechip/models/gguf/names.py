@@ -20,6 +20,29 @@ from onechip.models.layout import TensorSpec
 ARCHITECTURES = {"gemma4": "gemma4_text", "gemma3": "gemma3_text", "llama": "llama"}
 """`general.architecture` of the files that we read and write -> `model_type` of the config made from it."""
 
+CAUSAL_MODELS = {
+    "gemma4_text": "Gemma4ForCausalLM",
+    "gemma3_text": "Gemma3ForCausalLM",
+    "llama": "LlamaForCausalLM",
+    "mistral": "MistralForCausalLM",
+}
+"""`model_type` of a config made from a GGUF file -> what `architectures` calls the model that writes text."""
+
+SAMPLING = {
+    "temperature": "general.sampling.temp",
+    "top_k": "general.sampling.top_k",
+    "top_p": "general.sampling.top_p",
+    "min_p": "general.sampling.min_p",
+}
+"""A field of generation_config.json -> the format's key for it."""
+
+OWN_DO_SAMPLE = "onechip.generation.do_sample"
+OWN_STOPS = "onechip.eos_token_ids"
+OWN_GENERATION_STOPS = "onechip.generation.eos_token_ids"
+OWN_RANDOM_WEIGHTS = "onechip.random_weights"
+"""What the format has no key for: whether to sample, all stop ids in their order (config.json's and
+generation_config.json's), and the mark of `onechip synth`. Other readers skip keys that they do not know."""
+
 ROPE_FREQS = "rope_freqs.weight"
 """F32 [head_dim / 2] of the full layers: each frequency is divided by its entry. It follows from the config
 (the part of gemma4's pairs that turns, llama3's scaling) and is no tensor of ours; gemma3 files have none."""

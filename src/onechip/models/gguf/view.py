@@ -21,7 +21,7 @@ from onechip.models.gguf.checkpoint import open_parts, part_paths
 from onechip.models.gguf.metadata import Metadata, config_json, generation_json
 from onechip.models.gguf.tokenizer import tokenizer_config_json, tokenizer_json
 
-_VERSION = 1
+_VERSION = 2
 """Counted up when the text files come out otherwise than before: older folders are then not used."""
 
 
