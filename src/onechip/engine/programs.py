@@ -25,7 +25,7 @@ from onechip.engine.attention import Chunk, ChunkAttention, StepAttention
 from onechip.engine.cache import Cache
 from onechip.engine.plan import Plan
 from onechip.engine.sampling import SamplingRows
-from onechip.kernels.api import Kernels, Leaf
+from onechip.kernels.api import AttendRows, Kernels, Leaf
 from onechip.models import decoder
 from onechip.models.architecture import ModelConfig
 from onechip.models.layout import Params
@@ -84,6 +84,11 @@ class Computation:
     kernels: Kernels
     dtype: jnp.dtype
 
+    @property
+    def attend_rows(self) -> AttendRows | None:
+        """The kernels' own attention, if they have it for this model."""
+        return self.kernels.attend_rows({layer.head_dim for layer in self.config.layers})
+
     def next_tokens(
         self,
         params: Params,
@@ -120,7 +125,7 @@ def _run_chunk(
     """
     config, kernels = model.config, model.kernels
     own = config.first_shared
-    attention = ChunkAttention(config, kernels.attend_rows, kept, chunk)
+    attention = ChunkAttention(config, model.attend_rows, kept, chunk)
     hidden, ple = decoder.embed(config, kernels, params, chunk.tokens, model.dtype)
     hidden = decoder.run_layers(config, kernels, params, hidden, ple, attention.of_all, last=own)
 
@@ -160,7 +165,7 @@ def decode_step(
 ) -> tuple[Cache, jax.Array]:
     """One token [B] of each of the first B slots at its position [B] -> (cache, hidden [B, H])."""
     config, kernels = model.config, model.kernels
-    attention = StepAttention(config, kernels.attend_rows, kept, positions, active)
+    attention = StepAttention(config, model.attend_rows, kept, positions, active)
     hidden, ple = decoder.embed(config, kernels, params, tokens, model.dtype)
     hidden = decoder.run_layers(config, kernels, params, hidden, ple, attention.of_all)
     return attention.cache, hidden

@@ -6,6 +6,7 @@ against. `cpu` does them in C++. Whoever computes, a row's result does not depen
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -184,9 +185,10 @@ class Kernels(Protocol):
     def packed_bytes(self, shape: tuple[int, int], *, int4: bool, paired: bool, dense_bytes: int) -> int:
         """Bytes of what `pack` makes of a weight [out, in]; dense_bytes: of one value that is not int4."""
 
-    @property
-    def attend_rows(self) -> AttendRows | None:
-        """Attention of any rows at once, if these kernels have it; None: engine/cache.py composes it."""
+    def attend_rows(self, head_dims: Collection[int]) -> AttendRows | None:
+        """Attention of any rows at once, if these kernels have it for heads so wide; None: engine/cache.py
+        composes it.
+        """
 
 
 class AttendRows(Protocol):

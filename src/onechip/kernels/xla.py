@@ -11,7 +11,7 @@ from choosing by size how a sum is made. tests/kernels holds it to that.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import jax
@@ -141,8 +141,7 @@ class PlainKernels:
 
     name = "xla"
 
-    @property
-    def attend_rows(self) -> AttendRows | None:
+    def attend_rows(self, head_dims: Collection[int]) -> AttendRows | None:
         return None
 
     def pack(self, weight: Leaf, *, exact: bool, paired: bool) -> Weight:

@@ -17,13 +17,16 @@ WIDTH_STEP = 16
 MOST_WIDTH = 1024
 """Widths of heads are multiples of WIDTH_STEP, up to MOST_WIDTH."""
 
+DTYPES = (jnp.bfloat16, jnp.float32)
+"""Of activations."""
+
 CACHES = (5, 6)
 """Operands of the call that are the caches."""
 
 
-def takes(head_dim: int, dtype: Any) -> bool:
-    """Whether the kernels attend with heads of this width in activations of this dtype."""
-    return head_dim % WIDTH_STEP == 0 and 0 < head_dim <= MOST_WIDTH and dtype in (jnp.bfloat16, jnp.float32)
+def takes(head_dim: int) -> bool:
+    """Whether the kernels attend with heads of this width."""
+    return head_dim % WIDTH_STEP == 0 and 0 < head_dim <= MOST_WIDTH
 
 
 def _norm_weight(norm: Norm | None) -> jax.Array:
@@ -74,7 +77,7 @@ def attend_rows(
     Raises:
         ValueError: heads or activations that the kernels do not take.
     """
-    if not takes(spec.head_dim, qkv.dtype):
+    if not takes(spec.head_dim) or qkv.dtype not in DTYPES:
         raise ValueError(
             f"heads {spec.head_dim} wide in {qkv.dtype}: the CPU's attention takes multiples of {WIDTH_STEP} "
             f"up to {MOST_WIDTH} in bfloat16 or float32; use plain JAX."

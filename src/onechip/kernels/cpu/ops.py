@@ -5,6 +5,7 @@ Weights that are `Panels` are multiplied by native/blocks*.cc; all others are le
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import jax
@@ -69,9 +70,8 @@ class CpuKernels:
     def name(self) -> str:
         return f"cpu {library.instruction_set()}"
 
-    @property
-    def attend_rows(self) -> AttendRows | None:
-        return attention.attend_rows
+    def attend_rows(self, head_dims: Collection[int]) -> AttendRows | None:
+        return attention.attend_rows if all(map(attention.takes, head_dims)) else None
 
     def pack(self, weight: Leaf, *, exact: bool, paired: bool) -> Weight:
         return weights.pack(weight, exact=exact, paired=paired)

@@ -1,0 +1,122 @@
+"""Whole models on the CPU's own kernels against plain JAX: every family, prompts longer than the window.
+
+Activations are float32 here and weights have bf16 values, so that both sides compute the same numbers up to
+the order of sums; what int8 activations change is measured in docs/kernels.md.
+"""
+
+from __future__ import annotations
+
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+
+from onechip.engine import programs, sampling
+from onechip.engine.attention import Chunk
+from onechip.engine.cache import Cache
+from onechip.engine.plan import Plan
+from onechip.engine.programs import Computation
+from onechip.kernels import xla
+from onechip.kernels.api import Kernels
+from onechip.kernels.choice import choose
+from onechip.models import decoder
+from onechip.models.config import ModelConfig, read_config
+from onechip.models.layout import Params
+from onechip.models.weights import load_weights
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+CASES = ("e2b", "e4b", "12b", "31b", "gemma3", "llama3", "mistral")
+SLOTS = 4
+PLAN = Plan(768, SLOTS, jnp.float32, (SLOTS,), (16, 64), 4, 0, 0, 0, 0)
+
+OURS, WHY_NOT = choose("cpu")
+PLAIN = xla.PlainKernels()
+pytestmark = pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
+
+
+@cache
+def fused(case: str) -> tuple[ModelConfig, Params]:
+    """All weights rounded to bf16 values, as float32."""
+    config = read_config(GOLDEN / case)
+
+    def rounded(leaf: Any) -> np.ndarray:
+        return np.asarray(leaf).astype(ml_dtypes.bfloat16).astype(np.float32)
+
+    return config, decoder.fuse(jax.tree.map(rounded, load_weights(GOLDEN / case, config)))
+
+
+@cache
+def placed(case: str, kernels: Kernels) -> Params:
+    config, params = fused(case)
+    multiplied = {"ple_proj", "embed" if config.tied else "lm_head"}
+
+    def place(name: str, leaf: np.ndarray, product: bool) -> Any:
+        if product and kernels is OURS:
+            return kernels.pack(leaf.astype(ml_dtypes.bfloat16), exact=True, paired=name == "gate_up")
+        return jnp.asarray(leaf)
+
+    layers = [{n: place(n, leaf, leaf.ndim == 2) for n, leaf in layer.items()} for layer in params["layers"]]
+    whole = {n: place(n, leaf, n in multiplied) for n, leaf in params.items() if n != "layers"}
+    return whole | {"layers": layers}
+
+
+@cache
+def compiled(case: str, kernels: Kernels, name: str) -> Any:
+    config, _ = fused(case)
+    computation = Computation(config, kernels, jnp.float32)
+
+    def decode_logits(params: Params, kept: Cache, *rows: jax.Array) -> tuple[Cache, jax.Array]:
+        kept, hidden = programs.decode_step(computation, params, kept, *rows)
+        return kept, decoder.logits(config, kernels, params, hidden)
+
+    function = {"prefill": partial(programs.prefill, computation), "decode_step": decode_logits}[name]
+    return jax.jit(function, compiler_options=xla.compiler_options(jax.default_backend()))
+
+
+def run(case: str, kernels: Kernels, prompt: np.ndarray, size: int) -> tuple[list[int], np.ndarray]:
+    """A prompt in slot 2, in chunks of `size`, then its greedy text -> first token, logits of 24 steps."""
+    config, _ = fused(case)
+    params = placed(case, kernels)
+    state = programs.listing(config, PLAN, kernels, params)[0].function()
+    for start in range(0, len(prompt), size):
+        piece = prompt[start : start + size]
+        chunk = Chunk(
+            tokens=np.pad(piece, (0, 64 - len(piece)), constant_values=3).astype(np.int32),
+            slot=np.int32(2),
+            start=np.int32(start),
+            valid=np.int32(len(piece)),
+            is_last=np.bool_(start + size >= len(prompt)),
+        )
+        state, token = compiled(case, kernels, "prefill")(params, state, chunk, sampling.rows_of())
+    tokens, kept, out = [int(token)], state.cache, []
+    for position in range(len(prompt), len(prompt) + 24):
+        kept, logits = compiled(case, kernels, "decode_step")(
+            params,
+            kept,
+            np.full(SLOTS, tokens[-1], np.int32),
+            np.full(SLOTS, position, np.int32),
+            np.arange(SLOTS) == 2,
+        )
+        out.append(np.asarray(logits[2]))
+        tokens.append(int(out[-1].argmax()))
+    return tokens, np.stack(out)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_logits_and_text_are_those_of_plain_jax(case: str) -> None:
+    with np.load(GOLDEN / case / "golden.npz") as stored:
+        prompt = stored["tokens_0"][: stored["prompt_lengths"][0]]
+    tokens, truth = run(case, PLAIN, prompt, 64)
+    ours, logits = run(case, OURS, prompt, 64)
+    assert ours == tokens
+    np.testing.assert_allclose(logits, truth, rtol=1e-4, atol=1e-4 * np.abs(truth).max())
+    chunked, again = run(case, OURS, prompt, 7)
+    assert chunked == ours
+    config, _ = fused(case)
+    if Computation(config, OURS, jnp.float32).attend_rows is not None:
+        np.testing.assert_array_equal(again, logits)  # to the bit: how a prompt is cut changes nothing
