@@ -26,6 +26,7 @@ struct KeyBlock {
   const void* keys[kKeys];    // each [width] as stored
   const void* values[kKeys];  // each [width] as stored
   int first, last;
+  const void* const* next;  // kKeyStep rows of keys that come after this block, or null: they are fetched early
 };
 
 // Queries of one KV head. Each sees the keys [first[i], last[i]) of the block; none if first[i] >= last[i].

@@ -18,6 +18,9 @@
 namespace onechip {
 namespace {
 
+// Into the second-level cache: the first has no room for what is in use and what comes next (twice as slow so).
+ONECHIP_INLINE void fetch(const void* row) { __builtin_prefetch(row, 0, 2); }
+
 // What the queries [at, at + kTogether) see of a block, in whole steps.
 struct Seen {
   int first, last;
@@ -35,10 +38,10 @@ ONECHIP_INLINE Seen seen_by(const Queries& queries, size_t at, size_t count) {
   return seen;
 }
 
-// Scores of N queries with 4 keys -> scores[n * kKeys + 0..3].
+// Scores of N queries with 4 keys -> scores[n * kKeys + 0..3]; rows that come later, if any, are fetched meanwhile.
 template <class Simd, int N>
-ONECHIP_INLINE void score(const typename Simd::Query* queries, size_t stride, const void* const* keys, int width,
-                          float* scores) {
+ONECHIP_INLINE void score(const typename Simd::Query* queries, size_t stride, const void* const* keys,
+                          const void* const* later, int width, float* scores) {
   using V = typename Simd::V;
   using Stored = typename Simd::Stored;
   V sums[N][4];
@@ -53,7 +56,10 @@ ONECHIP_INLINE void score(const typename Simd::Query* queries, size_t stride, co
   for (; column + Simd::kDepth <= width; column += Simd::kDepth) {
     typename Simd::Key key[4];
 #pragma GCC unroll 4
-    for (int k = 0; k < 4; ++k) key[k] = Simd::key(rows[k] + column);
+    for (int k = 0; k < 4; ++k) {
+      key[k] = Simd::key(rows[k] + column);
+      if (later) fetch(static_cast<const Stored*>(later[k]) + column);
+    }
 #pragma GCC unroll 4
     for (int n = 0; n < N; ++n) {
       const auto query = Simd::query(queries + n * stride + column);
@@ -73,17 +79,19 @@ ONECHIP_INLINE void score(const typename Simd::Query* queries, size_t stride, co
   for (int n = 0; n < N; ++n) Simd::reduce4(sums[n][0], sums[n][1], sums[n][2], sums[n][3], scores + n * kKeys);
 }
 
-// Scores of `count` queries with the keys of one step.
+// Scores of `count` queries with the keys of one step; `later` are the rows of the next, or null.
 template <class Simd>
-void score_step(const typename Simd::Query* queries, size_t count, size_t stride, const void* const* keys, int width,
-                float* scores) {
-  size_t at = 0;
-  for (; at + Simd::kScored <= count; at += Simd::kScored)
-    for (int key = 0; key < kKeyStep; key += 4)
-      score<Simd, Simd::kScored>(queries + at * stride, stride, keys + key, width, scores + at * kKeys + key);
-  for (; at < count; ++at)
-    for (int key = 0; key < kKeyStep; key += 4)
-      score<Simd, 1>(queries + at * stride, stride, keys + key, width, scores + at * kKeys + key);
+void score_step(const typename Simd::Query* queries, size_t count, size_t stride, const void* const* keys,
+                const void* const* later, int width, float* scores) {
+  constexpr int kScored = Simd::kScored;
+  for (int key = 0; key < kKeyStep; key += 4) {
+    const void* const* fetched = later ? later + key : nullptr;
+    size_t at = 0;
+    for (; at + kScored <= count; at += kScored, fetched = nullptr)
+      score<Simd, kScored>(queries + at * stride, stride, keys + key, fetched, width, scores + at * kKeys + key);
+    for (; at < count; ++at, fetched = nullptr)
+      score<Simd, 1>(queries + at * stride, stride, keys + key, fetched, width, scores + at * kKeys + key);
+  }
 }
 
 // e^x for x <= 0, 0 or the smallest normal number below -87; Cephes's expf, within 2 ulp.
@@ -124,10 +132,10 @@ void weigh(const float* scores, Seen group, int first, int last, typename Simd::
   *total = Simd::sum(sum);
 }
 
-// out[n] += weights[n] times values, N queries, keys [first, last); out is begun if `begin`.
+// out[n] += weights[n] times values, N queries, keys [first, last), from 0 if `begin`; `later` as many rows, or null.
 template <class Simd, int N>
 ONECHIP_INLINE void add_values(const typename Simd::Weight* weights, const void* const* values, int first, int last,
-                               int width, size_t stride, bool begin, float* out) {
+                               const void* const* later, int width, size_t stride, bool begin, float* out) {
   using V = typename Simd::V;
   using Stored = typename Simd::Stored;
   for (int column = 0; column < width; column += Simd::kChunk) {
@@ -142,6 +150,10 @@ ONECHIP_INLINE void add_values(const typename Simd::Weight* weights, const void*
     for (int key = first; key < last; key += Simd::kPair) {
       const Stored* row = static_cast<const Stored*>(values[key]) + column;
       const Stored* next = static_cast<const Stored*>(values[key + Simd::kPair - 1]) + column;
+      if (later) {
+#pragma GCC unroll 2
+        for (int k = 0; k < Simd::kPair; ++k) fetch(static_cast<const Stored*>(later[key - first + k]) + column);
+      }
       const auto pair = whole ? Simd::values(row, next) : Simd::values_tail(row, next);
 #pragma GCC unroll 8
       for (int n = 0; n < N; ++n) {
@@ -160,21 +172,19 @@ ONECHIP_INLINE void add_values(const typename Simd::Weight* weights, const void*
 }
 
 template <class Simd>
-void add_values_of(const typename Simd::Weight* weights, const void* const* values, int first, int last, int width,
-                   size_t count, size_t stride, bool begin, float* out) {
+void add_values_of(const typename Simd::Weight* weights, const void* const* values, int first, int last,
+                   const void* const* later, int width, size_t count, size_t stride, bool begin, float* out) {
+  constexpr int kSummed = Simd::kSummed;
   size_t at = 0;
-  for (; at + Simd::kSummed <= count; at += Simd::kSummed)
-    add_values<Simd, Simd::kSummed>(weights + at * kKeys, values, first, last, width, stride, begin, out + at * stride);
-  for (; at + 2 <= count; at += 2)
-    add_values<Simd, 2>(weights + at * kKeys, values, first, last, width, stride, begin, out + at * stride);
-  for (; at < count; ++at)
-    add_values<Simd, 1>(weights + at * kKeys, values, first, last, width, stride, begin, out + at * stride);
+  for (; at + kSummed <= count; at += kSummed, later = nullptr)
+    add_values<Simd, kSummed>(weights + at * kKeys, values, first, last, later, width, stride, begin,
+                              out + at * stride);
+  for (; at + kSummed / 2 <= count; at += kSummed / 2, later = nullptr)
+    add_values<Simd, kSummed / 2>(weights + at * kKeys, values, first, last, later, width, stride, begin,
+                                  out + at * stride);
+  for (; at < count; ++at, later = nullptr)
+    add_values<Simd, 1>(weights + at * kKeys, values, first, last, later, width, stride, begin, out + at * stride);
 }
-
-// Keys whose values are added in one go. One group of queries reads them from memory: few at a time, so that they stay
-// in the first-level cache for all columns. Several groups find them in the second level: all, so that sums do not
-// come and go.
-constexpr int kFewValues = 16;
 
 template <class Simd>
 void attend_block(const KeyBlock& block, const Queries& queries, float* room, const Partial& partial) {
@@ -189,9 +199,16 @@ void attend_block(const KeyBlock& block, const Queries& queries, float* room, co
       const size_t few = count - at < kTogether ? count - at : kTogether;
       const Seen seen = seen_by(queries, at, few);
       if (key < seen.first || key >= seen.last) continue;
-      score_step<Simd>(values + at * stride, few, stride, block.keys + key, queries.width, room + at * kKeys + key);
+      const void* const* later = nullptr;
+      if (at == 0) later = key + kKeyStep < block.last ? block.keys + key + kKeyStep : block.values + block.first;
+      if (at == kTogether) later = block.values + key;
+      score_step<Simd>(values + at * stride, few, stride, block.keys + key, later, queries.width,
+                       room + at * kKeys + key);
     }
-  const int step = count > kTogether ? kKeys : kFewValues;
+  // One group of queries reads values from memory: few at a time, so that they stay in the first-level cache for all
+  // columns. Several groups find them in the second level: all at once, so that sums do not come and go.
+  const bool alone = count <= kTogether;
+  const int step = alone ? kKeyStep : kKeys;
   for (size_t at = 0; at < count; at += kTogether) {
     const size_t few = count - at < kTogether ? count - at : kTogether;
     const Seen seen = seen_by(queries, at, few);
@@ -200,8 +217,9 @@ void attend_block(const KeyBlock& block, const Queries& queries, float* room, co
                   partial.total + i);
     for (int key = seen.first; key < seen.last; key += step) {
       const int end = key + step < seen.last ? key + step : seen.last;
-      add_values_of<Simd>(weights + at * kKeys, block.values, key, end, queries.width, few, stride, key == seen.first,
-                          partial.out + at * stride);
+      const void* const* later = !alone ? nullptr : end < seen.last ? block.values + end : block.next;
+      add_values_of<Simd>(weights + at * kKeys, block.values, key, end, later, queries.width, few, stride,
+                          key == seen.first, partial.out + at * stride);
     }
   }
 }

@@ -64,9 +64,22 @@ struct Room {
   }
 };
 
-// The rows of keys and values at positions [base, base + kKeys) that rows of the tile see.
-void find_keys(const Call& call, const Tile& tile, size_t base, KeyBlock* block) {
+struct KeyRow {
+  const uint8_t *key, *value;
+};
+
+// `place` is that of the position in the cache.
+KeyRow row_at(const Call& call, const Tile& tile, size_t position, size_t place) {
   const Run& run = *tile.run;
+  if (run.fresh && position >= run.position) {
+    const size_t row = run.first + position - run.position;
+    return {call.fresh(call.fresh_k, row, tile.kv_head), call.fresh(call.fresh_v, row, tile.kv_head)};
+  }
+  return {call.cached(call.k, run.slot, tile.kv_head, place), call.cached(call.v, run.slot, tile.kv_head, place)};
+}
+
+// The rows at positions [base, base + kKeys) that rows of the tile see.
+void find_keys(const Call& call, const Tile& tile, size_t base, KeyBlock* block) {
   const size_t low = std::max(base, lowest_seen(call, tile.position(tile.first)));
   const size_t end = std::min(base + kKeys, tile.position(tile.first + tile.rows - 1) + 1);
   block->first = static_cast<int>((low - base) / kKeyStep * kKeyStep);
@@ -74,16 +87,10 @@ void find_keys(const Call& call, const Tile& tile, size_t base, KeyBlock* block)
   for (int i = block->first; i < block->last; ++i) block->keys[i] = block->values[i] = kZeros;
   size_t place = call.place(low);
   for (size_t position = low; position < end; ++position, ++place) {
-    if (call.window && place == call.window) place = 0;
-    const size_t i = position - base;
-    if (run.fresh && position >= run.position) {
-      const size_t row = run.first + position - run.position;
-      block->keys[i] = call.fresh(call.fresh_k, row, tile.kv_head);
-      block->values[i] = call.fresh(call.fresh_v, row, tile.kv_head);
-    } else {
-      block->keys[i] = call.cached(call.k, run.slot, tile.kv_head, place);
-      block->values[i] = call.cached(call.v, run.slot, tile.kv_head, place);
-    }
+    if (place == call.length) place = 0;
+    const KeyRow row = row_at(call, tile, position, place);
+    block->keys[position - base] = row.key;
+    block->values[position - base] = row.value;
   }
 }
 
@@ -91,6 +98,11 @@ void attend_block(const Call& call, const Tile& tile, size_t block_index, const 
   const size_t base = block_index * kKeys, group = call.group();
   KeyBlock block;
   find_keys(call, tile, base, &block);
+  const void* next[kKeyStep];
+  const size_t end = base + kKeys;
+  const bool more = tile.position(tile.first) >= end + kKeyStep;
+  for (size_t i = 0; more && i < kKeyStep; ++i) next[i] = row_at(call, tile, end + i, call.place(end + i)).key;
+  block.next = more ? next : nullptr;
   for (size_t row = 0; row < tile.rows; ++row) {
     const size_t position = tile.position(tile.first + row), low = lowest_seen(call, position);
     const int first = low > base ? static_cast<int>(std::min<size_t>(low - base, kKeys)) : 0;
