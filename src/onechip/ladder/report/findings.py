@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 from onechip.ladder.answers import Pair
 from onechip.ladder.manifest import ArmManifest
-from onechip.ladder.medals import Row, evidence_of_answers
+from onechip.ladder.medals import Row
 from onechip.ladder.records import TIMING_VERSION
 from onechip.ladder.report import wording
 from onechip.ladder.report.differences import lacks
-from onechip.ladder.stats import ALPHA, FEW_FLIPS, MIN_REPEATS
+from onechip.ladder.stats import FEW_FLIPS, MIN_REPEATS
 from onechip.ladder.summary import Summary
 
 
@@ -36,6 +36,7 @@ def findings(summary: Summary) -> list[Finding]:
         *_accuracy(summary),
         *_texts(summary),
         *_validity(summary),
+        *_choice(summary),
     ]
 
 
@@ -72,8 +73,9 @@ def notices(summary: Summary) -> list[str]:
 def _failed(arm: ArmManifest) -> str:
     """The first failure of an arm; the others stand with it under "What went wrong"."""
     first, *others = arm.failures
-    more = f" ({len(others)} more below.)" if others else ""
-    return f"{arm.name}, {first.during}: {first.what}{more}"
+    more = f" ({len(others)} more in the report.)" if others else ""
+    during = f", {first.during}" if first.during else ""
+    return f"{arm.name}{during}: {first.what}{more}"
 
 
 def _stand_in(summary: Summary) -> Iterator[str]:
@@ -158,19 +160,14 @@ def _is(row: Row, outcome: str) -> bool:
 def _accuracy(summary: Summary) -> Iterator[Finding]:
     for i, pair in enumerate(summary.pairs):
         if pair.b == summary.arms[0]:
-            yield Finding(_pair(pair, summary.alike(pair)), (f"/pairs/{i}",))
+            yield Finding(_pair(summary, pair), (f"/pairs/{i}",))
 
 
-def _pair(pair: Pair, alike: bool) -> str:
+def _pair(summary: Summary, pair: Pair) -> str:
     paired, p = pair.paired, pair.holm_p if pair.holm_p is not None else pair.paired.p
-    if not alike:
-        verdict = "not compared, as they were not given the same work"
-    elif p < ALPHA and evidence_of_answers(paired).separated:
-        verdict = f"{pair.a if paired.difference > 0 else pair.b} is better"
-    elif paired.level:
-        verdict = f"level within {100 * paired.margin:.0f} points"
-    else:
-        verdict = f"neither shown to differ nor shown to be level; {wording.detectable(paired)}"
+    verdict = wording.answers(summary, pair)
+    if summary.alike(pair) and wording.better(pair) is None and not paired.level:
+        verdict += f"; {wording.detectable(paired)}"
     few = (
         f", adjusted for few flips {wording.point_span(paired.adjusted)}" if paired.flips < FEW_FLIPS else ""
     )
@@ -194,24 +191,45 @@ def _texts(summary: Summary) -> Iterator[Finding]:
 def _validity(summary: Summary) -> Iterator[Finding]:
     if summary.invalid:
         invalid = f"{len(summary.invalid)} of {summary.cells} cells are INVALID"
-        yield Finding(f"{invalid}; they are listed below and are in no figure.", ("/invalid", "/cells"))
+        yield Finding(f"{invalid}: they are in no figure, and the report lists them.", ("/invalid", "/cells"))
     elif summary.cells:
         yield Finding(f"All {summary.cells} cells are valid.", ("/invalid", "/cells"))
     yield from _unstable(summary)
 
 
 def _unstable(summary: Summary) -> Iterator[Finding]:
-    """Arms whose figures in the table scatter, each with its rows."""
-    labels = {(row.place, row.figure): row.label for row in summary.rows}
-    listed: dict[str, list[str]] = {}
-    sources = []
-    for i, m in enumerate(summary.measures):
-        if m.spread.unstable and (m.place, m.figure) in labels:
-            listed.setdefault(m.arm, []).append(f"“{labels[m.place, m.figure]}”")
-            sources.append(f"/measures/{i}")
-    if listed:
-        said = "; ".join(f"{arm} in {', '.join(rows)}" for arm, rows in listed.items())
-        yield Finding(f"UNSTABLE in the table: {said}.", tuple(sources))
+    """How many figures of each arm in the table scatter."""
+    shown = {(row.place, row.figure) for row in summary.rows}
+    found = [
+        (i, m.arm)
+        for i, m in enumerate(summary.measures)
+        if m.spread.unstable and (m.place, m.figure) in shown
+    ]
+    if found:
+        said = ", ".join(f"{count} of {arm}" for arm, count in Counter(arm for _, arm in found).items())
+        yield Finding(
+            f"UNSTABLE figures, marked in the table: {said}.", tuple(f"/measures/{i}" for i, _ in found)
+        )
+
+
+def _choice(summary: Summary) -> Iterator[Finding]:
+    """Who leads most rows, where no row has an established winner: somebody has to choose all the same."""
+    compared = [
+        (i, row.verdict.leader)
+        for i, row in enumerate(summary.rows)
+        if row.verdict.outcome in ("not separated", "too few repeats")
+    ]
+    if not compared or any(row.verdict.outcome == "medal" for row in summary.rows):
+        return
+    ahead = Counter(leader for _, leader in compared if leader is not None)
+    most = max(ahead.values())
+    leaders = [arm for arm in summary.arms if ahead[arm] == most]
+    each = " each" if len(leaders) > 1 else ""
+    yield Finding(
+        f"If you have to choose today: {' and '.join(leaders)} had the best figure in {most}{each} of"
+        f" {len(compared)} rows that compare arms. That is not established: another run may say otherwise.",
+        tuple(f"/rows/{i}" for i, _ in compared),
+    )
 
 
 def _value(row: Row, arm: str | None) -> str:

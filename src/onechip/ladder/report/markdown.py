@@ -40,7 +40,8 @@ def _failures(summary: Summary) -> list[str]:
     parts = []
     for arm in summary.manifest.arms:
         for failure in arm.failures:
-            parts.append(f"**{safe(arm.name)}**, {safe(failure.during)}: {safe(failure.what)}\n")
+            during = f", {safe(failure.during)}" if failure.during else ""
+            parts.append(f"**{safe(arm.name)}**{during}: {safe(failure.what)}\n")
             parts += [*(f"    {line}" for line in failure.log), ""]
     return ["", "## What went wrong", "", *parts] if parts else []
 

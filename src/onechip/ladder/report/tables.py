@@ -164,15 +164,22 @@ def pairs(summary: Summary) -> Table:
         shown = NONE if p.detectable is None else f"{100 * p.detectable:.1f}"
         counts = (str(p.both), str(p.only_a), str(p.only_b), str(p.neither))
         tests = (f"{p.p:.4f}", NONE if found.holm_p is None else f"{found.holm_p:.4f}")
-        level = f"level within {100 * p.margin:.0f} points" if p.level else "not shown to be level"
-        if not summary.alike(found):
-            level = f"{wording.OTHER_WORK}, not compared"
         difference = (
             wording.points(p.difference),
             wording.point_span(p.interval),
             wording.point_span(p.adjusted),
         )
-        rows.append((found.variant, f"{found.a} − {found.b}", *counts, *difference, *tests, shown, level))
+        rows.append(
+            (
+                found.variant,
+                f"{found.a} − {found.b}",
+                *counts,
+                *difference,
+                *tests,
+                shown,
+                wording.answers(summary, found),
+            )
+        )
     head = (
         *(
             "set",
@@ -184,7 +191,7 @@ def pairs(summary: Summary) -> Table:
             "difference, points",
             "bootstrap 95 %",
         ),
-        *("Bonett-Price 95 %", "McNemar p", "Holm p", "detectable, points", "equivalence"),
+        *("Bonett-Price 95 %", "McNemar p", "Holm p", "detectable, points", "what it shows"),
     )
     return Table("Paired by question", head, tuple(rows), (0, 1, 12))
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from onechip.ladder.answers import Pair
 from onechip.ladder.figures import Place
-from onechip.ladder.medals import Entry, Row
-from onechip.ladder.stats import MARGIN, MIN_REPEATS, Interval, Paired, Ratio
+from onechip.ladder.medals import Entry, Row, evidence_of_answers
+from onechip.ladder.stats import ALPHA, MARGIN, MIN_REPEATS, Interval, Paired, Ratio
 from onechip.ladder.summary import Summary
 
 NONE = "–"
@@ -147,10 +148,40 @@ def margin(summary: Summary, row: Row) -> str:
         if paired is None:
             return NONE
         if not paired.flips:
-            return f"no question of {paired.n} flips"
+            return f"no question of {paired.n} flips{_to_whom(summary, row)}"
         return f"{points(paired.difference)} points [{point_span(paired.interval)}]"
     ratio = advantage(summary, row)
     return NONE if ratio is None else f"{ratio.ratio:.2f}× [{span(ratio.interval)}]"
+
+
+def _to_whom(summary: Summary, row: Row) -> str:
+    """Which arm's answers the leader's are the same as, where some other arm's are not."""
+    found = row.verdict
+    assert found.leader is not None
+    others = (
+        e.arm for e in row.entries if e.value is not None and e.arm not in (found.leader, *found.unlike)
+    )
+    pairs = (summary.paired(row, found.leader, arm) for arm in others)
+    return f" to {found.runner_up}" if any(pair is not None and pair.flips for pair in pairs) else ""
+
+
+def better(pair: Pair) -> str | None:
+    """The arm whose answers are shown to be better than the other's, after Holm; None if neither is."""
+    paired = pair.paired
+    p = paired.p if pair.holm_p is None else pair.holm_p
+    if p >= ALPHA or not evidence_of_answers(paired).separated:
+        return None
+    return pair.a if paired.difference > 0 else pair.b
+
+
+def answers(summary: Summary, pair: Pair) -> str:
+    """What a paired comparison shows, in a few words."""
+    if not summary.alike(pair):
+        return f"{OTHER_WORK}, not compared"
+    if (winner := better(pair)) is not None:
+        return f"{winner} is better"
+    margin = f"level within {100 * pair.paired.margin:.0f} points"
+    return margin if pair.paired.level else "neither shown to differ nor to be level"
 
 
 def advantage(summary: Summary, row: Row) -> Ratio | None:
