@@ -24,9 +24,6 @@ from onechip.models.layout import EMBED, HEAD
 GIB = 2**30
 MAX_REQUESTS = 64
 DEFAULT_CONTEXT = 4096
-CHUNK_BUCKETS = (32, 128, 256)
-ROW_BUCKETS = (2, 8, 32, 64)
-"""At least two rows: one row alone takes another path through XLA's CPU matmul and rounds differently."""
 WINDOWS = (8, 4, 2, 1)
 WINDOW_SECONDS = 0.02
 """A window of decode steps may last about this long: it is what a new request waits for."""
@@ -99,12 +96,13 @@ def cache_bytes(config: ModelConfig, slots: int, context: int, dtype: Any) -> in
 def scratch_bytes(config: ModelConfig, slots: int, precision: Precision) -> int:
     """Upper estimate of the largest program's temporaries, a prefill chunk's or a decode step's."""
     size = 4  # XLA may hold any intermediate in float32
-    rows = max(slots, CHUNK_BUCKETS[-1])
+    chunk = precision.kernels.buckets.chunks[-1]
+    rows = max(slots, chunk)
     mlp = max(2 * layer.intermediate for layer in config.layers)
     heads = max(layer.heads for layer in config.layers)
     attention = max((layer.heads + 4 * layer.kv_heads) * layer.head_dim for layer in config.layers)
     ple = 3 * len(config.layers) * config.ple_dim
-    keys = max(config.sliding_window + CHUNK_BUCKETS[-1], 3 * SPAN_BLOCK)
+    keys = max(config.sliding_window + chunk, 3 * SPAN_BLOCK)
     scores = 3 * heads * keys
     blocks = 2 * slots * SPAN_BLOCK * max(layer.kv_heads * layer.head_dim for layer in config.layers)
     logits = 4 * slots * config.vocab
@@ -123,10 +121,10 @@ def _window(streamed_bytes: int, chip: Chip) -> int:
     return next((window for window in WINDOWS if window * step <= WINDOW_SECONDS), WINDOWS[-1])
 
 
-def _row_buckets(slots: int) -> tuple[int, ...]:
-    """Buckets up to the one that covers `slots`; a single slot is computed as two rows."""
-    top = max(slots, ROW_BUCKETS[0])
-    return (*(bucket for bucket in ROW_BUCKETS if bucket < top), top)
+def _row_buckets(slots: int, buckets: tuple[int, ...]) -> tuple[int, ...]:
+    """Those of `buckets` that are needed up to the one that covers `slots`; the last is cut to it."""
+    top = max(slots, buckets[0])
+    return (*(bucket for bucket in buckets if bucket < top), top)
 
 
 def _check_wishes(config: ModelConfig, wishes: EngineConfig) -> None:
@@ -153,17 +151,17 @@ def make_plan(
         CapacityError: it does not fit, with the numbers and with what would.
     """
     _check_wishes(config, wishes)
-    dtype = precision.activations
+    dtype, buckets = precision.activations, precision.kernels.buckets
 
     def planned(slots: int, context: int) -> Plan:
-        rows = _row_buckets(slots)
+        rows = _row_buckets(slots, buckets.rows)
         streamed = weight_bytes - fetched_bytes(config, precision)
         return Plan(
             context=context,
             slots=rows[-1],
             activation_dtype=dtype,
             row_buckets=rows,
-            chunk_buckets=CHUNK_BUCKETS,
+            chunk_buckets=buckets.chunks,
             window=_window(streamed, chip),
             weight_bytes=weight_bytes,
             cache_bytes=cache_bytes(config, rows[-1], context, dtype),

@@ -125,9 +125,10 @@ def _run_chunk(
     """
     config, kernels = model.config, model.kernels
     own = config.first_shared
+    of_chunk = kernels.first_rows(chunk.valid)
     attention = ChunkAttention(config, model.attend_rows, kept, chunk)
-    hidden, ple = decoder.embed(config, kernels, params, chunk.tokens, model.dtype)
-    hidden = decoder.run_layers(config, kernels, params, hidden, ple, attention.of_all, last=own)
+    hidden, ple = decoder.embed(config, of_chunk, params, chunk.tokens, model.dtype)
+    hidden = decoder.run_layers(config, of_chunk, params, hidden, ple, attention.of_all, last=own)
 
     def last_row() -> jax.Array:
         row, row_ple = (lax.dynamic_slice_in_dim(rows, chunk.valid - 1, 1) for rows in (hidden, ple))
@@ -178,6 +179,8 @@ def decode(
     they are.
     """
     count = active.shape[0]
+    last = jnp.max(jnp.where(active, jnp.arange(1, count + 1, dtype=jnp.int32), 0))
+    model = replace(model, kernels=model.kernels.first_rows(last))
     rows = jax.tree.map(lambda column: column[:count], state.rows)
 
     def step(carry: tuple[Cache, jax.Array, jax.Array], _: None) -> tuple[Any, jax.Array]:

@@ -119,6 +119,19 @@ class HeadSpec:
     q_scale: float = 1.0
 
 
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """Numbers of rows that programs are compiled for, each ascending; what is fewer is padded.
+
+    Attributes:
+        rows: of a decode step, up to the most requests at once.
+        chunks: of a part of a prompt.
+    """
+
+    rows: tuple[int, ...]
+    chunks: tuple[int, ...]
+
+
 class Kernels(Protocol):
     """The operations. x and hidden are [..., in] in the dtype of the activations, and so are results."""
 
@@ -174,6 +187,15 @@ class Kernels(Protocol):
 
         banned [rows, n] int32: ids that must not be chosen; those outside the vocabulary ban nothing.
         """
+
+    def first_rows(self, count: jax.Array) -> Kernels:
+        """These kernels where only the first `count` (a scalar, int32) rows of all operands matter: what they
+        give for the others has no meaning, and need not be computed.
+        """
+
+    @property
+    def buckets(self) -> Buckets:
+        """The numbers of rows that programs are compiled for."""
 
     def pack(self, weight: Leaf, *, exact: bool, paired: bool) -> Weight:
         """A product's weight (an array, or Int4) as it shall stand on the device; nothing is compiled.

@@ -18,7 +18,19 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from onechip.kernels.api import GROUP, SPAN_BLOCK, Activation, AttendRows, Int4, Leaf, Norm, Panels, Weight
+from onechip.kernels.api import (
+    GROUP,
+    SPAN_BLOCK,
+    Activation,
+    AttendRows,
+    Buckets,
+    Int4,
+    Kernels,
+    Leaf,
+    Norm,
+    Panels,
+    Weight,
+)
 
 MASKED = -1e30
 """Score of a key that a query must not see; finite, so that a block without visible keys gives no NaN."""
@@ -143,6 +155,16 @@ class PlainKernels:
 
     def attend_rows(self, head_dims: Collection[int]) -> AttendRows | None:
         return None
+
+    def first_rows(self, count: jax.Array) -> Kernels:
+        return self
+
+    @property
+    def buckets(self) -> Buckets:
+        """Padding is computed like any row, hence many. At least two rows: one alone takes another path
+        through XLA's CPU matmul and rounds differently.
+        """
+        return Buckets((2, 8, 32, 64), (32, 128, 256))
 
     def pack(self, weight: Leaf, *, exact: bool, paired: bool) -> Weight:
         packed: Weight = weight

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from onechip.kernels.api import Activation, AttendRows, Leaf, Norm, Panels, Weight
+from onechip.kernels.api import Activation, AttendRows, Buckets, Kernels, Leaf, Norm, Panels, Weight
 from onechip.kernels.cpu import attention, library, weights
 from onechip.kernels.xla import PlainKernels
 
@@ -72,6 +72,14 @@ class CpuKernels:
 
     def attend_rows(self, head_dims: Collection[int]) -> AttendRows | None:
         return attention.attend_rows if all(map(attention.takes, head_dims)) else None
+
+    def first_rows(self, count: jax.Array) -> Kernels:
+        return self
+
+    @property
+    def buckets(self) -> Buckets:
+        """Rows that do not matter are not computed, hence few."""
+        return Buckets((1, 8, 64), (32, 256))
 
     def pack(self, weight: Leaf, *, exact: bool, paired: bool) -> Weight:
         return weights.pack(weight, exact=exact, paired=paired)
