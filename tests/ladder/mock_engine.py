@@ -44,6 +44,8 @@ class Behaviour:
         answer: text to give instead of numbered words.
         chat_tokens: length of a chat answer that is not told to ignore the end.
         tools: knows tool calls; a call then has this name and these arguments.
+        models: what /v1/models gives, None for a list of one.
+        key: answers 401 on /v1/chat/completions, as an engine does that wants an API key.
         features: which optional request fields it knows; others get 400.
     """
 
@@ -67,6 +69,8 @@ class Behaviour:
     answer: str | None = None
     chat_tokens: int = 12
     tools: tuple[str, dict[str, Any]] | None = None
+    models: Any = None
+    key: bool = False
     features: tuple[str, ...] = (
         "ignore_eos",
         "continuous_usage_stats",
@@ -114,7 +118,10 @@ class MockEngine:
             if path == "/health":
                 _plain(writer, 503 if self.behaviour.start else 200, {})
             elif path == "/v1/models":
-                _plain(writer, 200, {"data": [{"id": "mock", "max_model_len": self.behaviour.context}]})
+                usual = {"data": [{"id": "mock", "max_model_len": self.behaviour.context}]}
+                _plain(writer, 200, usual if self.behaviour.models is None else self.behaviour.models)
+            elif self.behaviour.key:
+                _plain(writer, 401, {"error": {"message": "no key"}})
             elif path == "/tokenize":
                 _plain(writer, 200, self.tokenize(body))
             elif path in ("/v1/completions", "/v1/chat/completions"):

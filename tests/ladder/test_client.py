@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import statistics
 import time
+from typing import cast
 
 import pytest
 
 from onechip.ladder import timing
-from onechip.ladder.client import Deadlines, Load, fetch, run_load
+from onechip.ladder.client import Connection, Deadlines, Load, fetch, run_load
 from onechip.ladder.engines.port import free_port
 from onechip.ladder.records import RequestRecord
 from onechip.ladder.stream import read_exchange
@@ -99,6 +101,31 @@ def test_nobody_listens() -> None:
     assert found[0].error.startswith(f"cannot connect to http://127.0.0.1:{target.port}: ")
     with pytest.raises(OSError, match="refused"):
         fetch(target, "/health")
+
+
+class ClosedTransport:
+    """As uvloop's is between the server's end and connection_lost: it says that it is open, and is not."""
+
+    def __init__(self, closing: bool) -> None:
+        self.closing = closing
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def write(self, data: bytes) -> None:
+        raise RuntimeError("unable to perform operation on <TCPTransport closed=True>; the handler is closed")
+
+    def abort(self) -> None:
+        self.closing = True
+
+
+@pytest.mark.parametrize("closing", [False, True])
+def test_a_connection_that_closes_under_a_request_is_a_failed_request(closing: bool) -> None:
+    connection = Connection()
+    connection.connection_made(cast(asyncio.BaseTransport, ClosedTransport(closing)))
+    exchange = asyncio.run(connection.send(b"GET / HTTP/1.1"))
+    assert exchange.error == "the connection was lost: closed by the server before the request was sent."
+    assert connection.stale
 
 
 def test_no_answer_in_time() -> None:

@@ -112,6 +112,18 @@ def test_a_hang_while_loading(make: type[Made], tmp_path: Path) -> None:
     made.check("the engine had not answered /health with 200 3 s after it was spawned.", "mock engine at ")
 
 
+def test_an_engine_that_wants_a_key_is_not_waited_for(make: type[Made], tmp_path: Path) -> None:
+    made = make(tmp_path / "out", '{"key": true}', Limits(start_s=60))
+    made.check("wants an API key (HTTP 401)", "mock engine at ")
+    assert made.shortfall.startswith("1 of 2 arms did not come up: bad; ")
+
+
+def test_a_list_of_models_in_another_shape_costs_that_arm(make: type[Made], tmp_path: Path) -> None:
+    with mock_engine.running(Behaviour(models={"data": "x"})) as engine:
+        made = make(tmp_path / "out", f"http://127.0.0.1:{engine.port}", Limits())
+    made.check("It did not come up: ", "answers in another shape than OpenAI")
+
+
 def test_a_hang_in_every_stream(make: type[Made], tmp_path: Path) -> None:
     """From its 22nd request on: it is restarted twice, and what is left then is not run."""
     made = make(tmp_path / "out", '{"fault": "stall", "faulty_from": 22}', Limits(stall_s=0.4))

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import cast
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any, cast
 
 import pytest
 
@@ -139,9 +143,66 @@ def test_no_way_to_know_a_prompt_s_length() -> None:
             find_recipe(target, features, None)
 
 
+@pytest.mark.parametrize(
+    "models",
+    [{"data": "x"}, {"data": [None, 5]}, {"data": [{"id": 5}]}, [], 7],
+)
+def test_a_list_of_models_in_another_shape(models: Any) -> None:
+    with (
+        running(Behaviour(models=models)) as engine,
+        pytest.raises(EngineError, match=r"/v1/models answers in another shape than OpenAI's API: Expected"),
+    ):
+        probe(Target("127.0.0.1", engine.port), "mock")
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (
+            b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 4\r\n\r\n<ht>",
+            "with text/html that is",
+        ),
+        (b"HTTP/1.1 404 No\r\ncontent-length: 0\r\n\r\n", "answers with HTTP 404: is an OpenAI"),
+        (b"HTTP/1.1 401 No\r\ncontent-length: 0\r\n\r\n", r"wants an API key \(HTTP 401\)"),
+        (b'HTTP/1.1 200 OK\r\ncontent-length: 11\r\n\r\n{"data":[]}', "lists no model"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: -7\r\n\r\n", "content-length is '-7'"),
+        (
+            b"SSH-2.0-OpenSSH_9.9\r\n\r\n",
+            "cannot be asked: the answer does not start with an HTTP status line",
+        ),
+        (b"", "cannot be asked: the connection was lost: closed by the server"),
+    ],
+)
+def test_something_else_there(answer: bytes, said: str) -> None:
+    with answering(answer) as port, pytest.raises(EngineError, match=said):
+        probe(Target("127.0.0.1", port), "mock")
+
+
+@contextlib.contextmanager
+def answering(answer: bytes) -> Iterator[int]:
+    """A server that gives every connection this answer and closes it; its port."""
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection = listener.accept()[0]
+                connection.recv(65536)
+                connection.sendall(answer)
+                connection.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join(5)
+
+
 def test_nobody_there() -> None:
-    with pytest.raises(EngineError, match="lists no model"):
+    with pytest.raises(EngineError, match=r"cannot be asked: nothing listens there \(connection refused\)"):
         probe(Target("127.0.0.1", free_port()), "mock")
+    with pytest.raises(EngineError, match="cannot be asked: its name is not known"):
+        probe(Target("no-such-host.invalid", 80), "mock")
 
 
 def test_an_engine_that_refuses_all() -> None:

@@ -171,6 +171,22 @@ def test_an_event_that_is_not_json() -> None:
     assert read(b"<html>").error == "an event is not JSON: b'<html>'."
 
 
+@pytest.mark.parametrize(
+    "choices",
+    ["x", [None], {"a": 1}, [{"delta": {"content": 5}}], [{"delta": "x"}], [{"delta": {"tool_calls": [7]}}]],
+)
+def test_an_event_of_another_shape(choices: Any) -> None:
+    record = read(delta(content="Hi"), {"choices": choices}, delta(finish="stop"), DONE)
+    assert record.error is not None
+    assert record.error.startswith("an event has another shape than OpenAI's: its choices: Expected")
+
+
+@pytest.mark.parametrize("said", ["many", {"completion_tokens": "x", "prompt_tokens_details": [1]}])
+def test_usage_of_another_shape_counts_as_none(said: Any) -> None:
+    record = read(delta(content="Hi"), delta(finish="stop", usage=said), DONE)
+    assert (record.error, record.output_tokens, record.cached_tokens) == (None, None, None)
+
+
 def test_a_refusal_gives_the_engine_s_own_sentence() -> None:
     raw = b'HTTP/1.1 400 x\r\ncontent-length: 38\r\n\r\n{"error": {"message": "too long now"}}'
     record = read_exchange(Exchange(0, [(5, raw)], 5), RequestRecord(0, ""))

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import gc
 import json
 import os
+import socket
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Any, TypeVar, cast
 
+import msgspec
 import uvloop
 
 from onechip.ladder.target import Target
@@ -67,7 +70,7 @@ class Connection(asyncio.Protocol):
 
     @classmethod
     async def open(cls, target: Target) -> Connection:
-        """Connects; raises OSError or TimeoutError."""
+        """Connects; raises OSError, of which TimeoutError is one."""
         loop = asyncio.get_running_loop()
         connecting = loop.create_connection(cls, target.host, target.port, ssl=target.ssl_context)
         _, connection = await asyncio.wait_for(connecting, CONNECT_S)
@@ -92,9 +95,21 @@ class Connection(asyncio.Protocol):
         self._tail = Tail()
         self._done = asyncio.get_running_loop().create_future()
         exchange.sent_ns = perf_counter_ns()
-        self._transport.write(payload)
+        if not self._write(payload):
+            self.stale = True
+            self.fail("the connection was lost: closed by the server before the request was sent.")
         await self._done
         return exchange
+
+    def _write(self, payload: bytes) -> bool:
+        """Whether the transport still took it: one that the server closed would be silent for ever."""
+        if self._transport is None or self._transport.is_closing():
+            return False
+        try:
+            self._transport.write(payload)
+        except RuntimeError:  # uvloop's, of a handle that closes in this moment
+            return False
+        return True
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are no subclasses of asyncio's, so this cannot be asserted.
@@ -174,7 +189,7 @@ class _Loop:
                 return exchange
         try:
             connection = self.connections[number] = await Connection.open(self.target)
-        except (OSError, TimeoutError) as error:
+        except OSError as error:
             now = perf_counter_ns()
             return Exchange(now, [], now, freed_ns, f"cannot connect to {self.target.url}: {_reason(error)}.")
         return await connection.send(payload, freed_ns)
@@ -300,7 +315,10 @@ def fetch(target: Target, path: str, body: dict[str, Any] | None = None, timeout
     """
 
     async def once() -> Exchange:
-        connection = await Connection.open(target)
+        try:
+            connection = await Connection.open(target)
+        except OSError as error:
+            raise OSError(_reason(error)) from None
         try:
             return await asyncio.wait_for(connection.send(target.request(path, body)), timeout_s)
         finally:
@@ -311,16 +329,18 @@ def fetch(target: Target, path: str, body: dict[str, Any] | None = None, timeout
     except TimeoutError:
         raise OSError(f"{target.url}{path} gave no whole answer within {timeout_s:g} s") from None
     if exchange.error is not None:
-        raise OSError(exchange.error)
+        raise OSError(exchange.error.removesuffix("."))
     return read_response(exchange.arrivals, closed=True)
 
 
-def fetch_json(target: Target, path: str, body: dict[str, Any] | None = None, timeout_s: float = 30.0) -> Any:
-    """`fetch`, decoded; None if it failed, was refused or is not JSON."""
+def fetch_json(
+    target: Target, path: str, body: dict[str, Any], shape: type[T], timeout_s: float = 30.0
+) -> T | None:
+    """`fetch`, as a struct; None if it failed, was refused, or is not JSON of that shape."""
     try:
         response = fetch(target, path, body, timeout_s)
-        return json.loads(response.body) if response.head.status == 200 else None
-    except (OSError, ValueError):
+        return msgspec.convert(json.loads(response.body), shape) if response.head.status == 200 else None
+    except (OSError, ValueError, msgspec.ValidationError):
         return None
 
 
@@ -335,5 +355,12 @@ def _cost(exchanges: Sequence[Exchange], lags: Sequence[float], cpu_share: float
     }
 
 
-def _reason(error: BaseException) -> str:
+def _reason(error: OSError) -> str:
+    """Why a connection could not be opened."""
+    if isinstance(error, ConnectionRefusedError) or f"Errno {errno.ECONNREFUSED}" in str(error):
+        return "nothing listens there (connection refused)"
+    if isinstance(error, socket.gaierror):
+        return f"its name is not known ({error.strerror})"
+    if isinstance(error, TimeoutError):
+        return f"no connection within {CONNECT_S:g} s"
     return str(error) or type(error).__name__

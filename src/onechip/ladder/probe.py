@@ -124,6 +124,52 @@ def _options(usage: bool, counts: bool) -> tuple[tuple[str, bool], tuple[str, bo
     return ("include_usage", usage), ("continuous_usage_stats", counts)
 
 
+class _Meta(msgspec.Struct):
+    n_ctx: float | None = None
+
+
+class _Model(msgspec.Struct):
+    """An entry of /v1/models; the context is called by each engine as it likes."""
+
+    id: str
+    max_model_len: float | None = None
+    context_length: float | None = None
+    meta: _Meta | None = None
+
+
+class _Models(msgspec.Struct):
+    data: list[_Model] | None = None
+
+
+class _Tokens(msgspec.Struct):
+    """An answer of /tokenize, in vLLM's or llama.cpp's form."""
+
+    tokens: list[int]
+
+
+class _Logprobs(msgspec.Struct):
+    content: list[Any] | None = None
+
+
+class _Choice(msgspec.Struct):
+    logprobs: _Logprobs | None = None
+
+
+class _Answer(msgspec.Struct):
+    choices: list[_Choice]
+
+
+class KeyWantedError(EngineError):
+    """A server asks for an API key; asking again gives the same."""
+
+    def __init__(self, target: Target, status: int) -> None:
+        what = "refuses the API key that it was given" if target.api_key else "wants an API key"
+        super().__init__(
+            f"{target.url} {what} (HTTP {status}): an arm with a URL gets one by --api-key or OPENAI_API_KEY,"
+            " an engine that the ladder starts must want none."
+        )
+
+
 class _Prober:
     """Tiny requests to one engine."""
 
@@ -197,9 +243,8 @@ class _Prober:
 
     def logprobs(self) -> bool:
         wish = _said("Hello") | {"logprobs": True, "top_logprobs": 1, "stream": False}
-        found = fetch_json(self.target, CHAT, self.body(wish, 2), self.timeout_s) or {}
-        choices = found.get("choices") or [{}]
-        return bool((choices[0].get("logprobs") or {}).get("content"))
+        found = fetch_json(self.target, CHAT, self.body(wish, 2), _Answer, self.timeout_s)
+        return found is not None and any(c.logprobs and c.logprobs.content for c in found.choices[:1])
 
 
 def _said(text: str) -> dict[str, Any]:
@@ -214,15 +259,33 @@ def served_model(target: Target, wanted: str) -> tuple[str, int | None]:
     """The model's id and its context from /v1/models: the one called `wanted`, else the first.
 
     Raises:
-        EngineError: the engine lists no model.
+        KeyWantedError: it asks for an API key.
+        EngineError: nothing answers there, or not as OpenAI's API does, or the engine lists no model.
     """
-    listed = (fetch_json(target, "/v1/models") or {}).get("data") or []
+    url = f"{target.url}/v1/models"
+    try:
+        response = fetch(target, "/v1/models")
+    except OSError as error:
+        raise EngineError(f"{url} cannot be asked: {error}.") from None
+    status, kind = response.head.status, response.head.headers.get("content-type", "")
+    if status == 401:
+        raise KeyWantedError(target, status)
+    if status != 200:
+        raise EngineError(f"{url} answers with HTTP {status}: is an OpenAI-compatible engine there?")
+    try:
+        listed = msgspec.json.decode(response.body, type=_Models).data
+    except msgspec.ValidationError as error:
+        raise EngineError(f"{url} answers in another shape than OpenAI's API: {error}.") from None
+    except (msgspec.DecodeError, ValueError):
+        what = kind.partition(";")[0] or "something"
+        raise EngineError(
+            f"{url} answers with {what} that is not JSON: is an OpenAI-compatible engine there?"
+        ) from None
     if not listed:
-        raise EngineError(f"{target.url}/v1/models lists no model: is an OpenAI-compatible engine there?")
-    entry = next((model for model in listed if model.get("id") == wanted), listed[0])
-    meta = entry.get("meta") or {}
-    context = entry.get("max_model_len") or entry.get("context_length") or meta.get("n_ctx")
-    return str(entry["id"]), int(context) if context else None
+        raise EngineError(f"{url} lists no model: is an OpenAI-compatible engine there?")
+    entry = next((model for model in listed if model.id == wanted), listed[0])
+    context = entry.max_model_len or entry.context_length or (entry.meta.n_ctx if entry.meta else None)
+    return entry.id, int(context) if context else None
 
 
 def probe(target: Target, wanted: str) -> Features:
@@ -276,9 +339,9 @@ def refusal(target: Target, features: Features, timeout_s: float) -> str | None:
 def _tokenize(target: Target, model: str, text: str) -> list[int] | None:
     """Ids from the engine's /tokenize, in vLLM's or llama.cpp's form."""
     for body in ({"model": model, "prompt": text}, {"content": text, "add_special": True}):
-        found = fetch_json(target, "/tokenize", body)
-        if isinstance(found, dict) and isinstance(found.get("tokens"), list):
-            return [int(token) for token in found["tokens"]]
+        found = fetch_json(target, "/tokenize", body, _Tokens)
+        if found is not None:
+            return found.tokens
     return None
 
 

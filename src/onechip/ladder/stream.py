@@ -11,11 +11,48 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from onechip.ladder.records import RequestRecord
 from onechip.ladder.wire import Exchange, Response, ServerEvent, WireError, read_response, server_events
 
 JSON = dict[str, Any]
 CountTokens = Callable[[str], int]
+
+
+class _Function(msgspec.Struct):
+    name: str | None = None
+    arguments: Any = None
+
+
+class _Call(msgspec.Struct):
+    """A fragment of a tool call."""
+
+    index: int | None = None
+    function: _Function | None = None
+
+
+class _Said(msgspec.Struct):
+    """What a delta or a message may hold; a completion's choice has it itself."""
+
+    content: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    tool_calls: list[_Call] | None = None
+    role: Any = msgspec.UNSET
+
+
+class _Choice(_Said):
+    """The parts of a choice that are read; others may be there."""
+
+    text: str | None = None
+    delta: _Said | None = None
+    message: _Said | None = None
+    finish_reason: Any = None
+    token_ids: Any = None
+
+
+_NOTHING = _Said()
 
 
 @dataclass(slots=True)
@@ -118,28 +155,33 @@ def _read_event(event: ServerEvent, stream: Stream) -> None:
     usage = payload.get("usage")
     if isinstance(usage, dict):
         stream.usage = usage
-    choices = payload.get("choices")
+    try:
+        choices = msgspec.convert(payload.get("choices") or [], list[_Choice])
+    except msgspec.ValidationError as error:
+        stream.error = f"an event has another shape than OpenAI's: its choices: {error}."
+        return
     if choices:
         _read_choice(event.ns, choices[0], usage if isinstance(usage, dict) else None, stream)
 
 
-def _read_choice(ns: int, choice: JSON, usage: JSON | None, stream: Stream) -> None:
+def _read_choice(ns: int, choice: _Choice, usage: JSON | None, stream: Stream) -> None:
     """A choice of one event: its text, reasoning and tool calls, and whether it is content at all.
 
     Content is text, reasoning, a tool call, or a token whose text is empty; the latter shows as an empty
     string without a role or a finish_reason, or as a rise of the token count where every event has one.
     """
-    delta = choice.get("delta") or choice.get("message") or choice
-    text = delta.get("content") if delta is not choice else choice.get("text")
-    reasoning = delta.get("reasoning_content") or delta.get("reasoning") or ""
-    calls = delta.get("tool_calls") or []
-    finish = choice.get("finish_reason")
+    said: _Said = next(
+        (part for part in (choice.delta, choice.message) if part not in (None, _NOTHING)), choice
+    )
+    text = said.content if said is not choice else choice.text
+    reasoning = said.reasoning_content or said.reasoning or ""
+    calls = said.tool_calls or []
+    finish = choice.finish_reason
     stream.text.append(text or "")
     stream.reasoning.append(reasoning)
     size = len(text or "") + len(reasoning) + sum(_read_call(call, stream) for call in calls)
-    empty_token = text == "" and "role" not in delta and finish is None
-    token_ids = choice.get("token_ids")
-    tokens = len(token_ids) if isinstance(token_ids, list) else None
+    empty_token = text == "" and said.role is msgspec.UNSET and finish is None
+    tokens = len(choice.token_ids) if isinstance(choice.token_ids, list) else None
     total = _positive(usage, "completion_tokens")
     before = stream.content[-1].total if stream.content else 0
     # A count in the event with finish_reason alone is the final usage sent along with choices.
@@ -152,13 +194,12 @@ def _read_choice(ns: int, choice: JSON, usage: JSON | None, stream: Stream) -> N
         stream.finish = str(finish)
 
 
-def _read_call(call: JSON, stream: Stream) -> int:
+def _read_call(call: _Call, stream: Stream) -> int:
     """A fragment of a tool call; returns how many characters it brought."""
-    function = call.get("function") or {}
-    so_far = stream.tool_calls.setdefault(
-        int(call.get("index", len(stream.tool_calls))), {"name": "", "arguments": ""}
-    )
-    name, arguments = function.get("name") or "", function.get("arguments") or ""
+    function = call.function or _Function()
+    index = len(stream.tool_calls) if call.index is None else call.index
+    so_far = stream.tool_calls.setdefault(index, {"name": "", "arguments": ""})
+    name, arguments = function.name or "", function.arguments or ""
     if not isinstance(arguments, str):
         arguments = json.dumps(arguments)
     so_far["name"] += name
@@ -182,8 +223,8 @@ def _fill(record: RequestRecord, stream: Stream, count: CountTokens | None) -> N
     record.finish = stream.finish
     record.prompt_tokens = _positive(stream.usage, "prompt_tokens")
     record.output_tokens = _positive(stream.usage, "completion_tokens")
-    details = stream.usage.get("prompt_tokens_details") or {}
-    cached = details.get("cached_tokens")
+    details = stream.usage.get("prompt_tokens_details")
+    cached = details.get("cached_tokens") if isinstance(details, dict) else None
     record.cached_tokens = int(cached) if isinstance(cached, int) else None
     if count is not None and not stream.tool_calls:
         record.counted_tokens = count(reasoning + record.text)

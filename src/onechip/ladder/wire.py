@@ -16,6 +16,7 @@ Arrival = tuple[int, bytes]
 
 _HEAD_END = b"\r\n\r\n"
 _LAST_CHUNK = b"0\r\n\r\n"
+_HEXADECIMAL = re.compile(rb"[0-9a-fA-F]+")
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 
 
@@ -59,7 +60,7 @@ class Head:
         """Bytes of the body, None where the head does not say."""
         if self.chunked or "content-length" not in self.headers:
             return None
-        return int(self.headers["content-length"])
+        return int(self.headers["content-length"])  # read_head has seen that it is a number
 
     @property
     def closes(self) -> bool:
@@ -107,6 +108,8 @@ def read_head(data: bytes) -> Head | None:
     for line in lines:
         name, _, value = line.partition(b":")
         headers[name.decode("latin-1").strip().lower()] = value.decode("latin-1").strip()
+    if not headers.get("content-length", "0").isdecimal():
+        raise WireError(f"its content-length is {headers['content-length'][:20]!r}, which is no number")
     return Head(int(parts[1]), headers, end + len(_HEAD_END))
 
 
@@ -170,12 +173,9 @@ def _chunk_spans(raw: bytes, position: int) -> tuple[list[tuple[int, int]], bool
     spans: list[tuple[int, int]] = []
     while (line_end := raw.find(b"\r\n", position)) >= 0:
         size_text = raw[position:line_end].partition(b";")[0].strip()
-        try:
-            size = int(size_text, 16)
-        except ValueError:
-            raise WireError(
-                f"a chunk's size is {size_text[:20]!r}, which is not a hexadecimal number"
-            ) from None
+        if not _HEXADECIMAL.fullmatch(size_text):
+            raise WireError(f"a chunk's size is {size_text[:20]!r}, which is not a hexadecimal number")
+        size = int(size_text, 16)
         start = line_end + 2
         if size == 0:
             return spans, raw[start : start + 2] == b"\r\n"

@@ -21,6 +21,7 @@ from onechip.ladder.disk import writing
 from onechip.ladder.engines import memory
 from onechip.ladder.engines.engine import Launch
 from onechip.ladder.engines.port import HOST, IN_USE, PortTakenError, is_open, listens, stranger
+from onechip.ladder.probe import KeyWantedError
 from onechip.ladder.target import Target
 
 POLL_S = 0.02
@@ -152,7 +153,10 @@ class EngineProcess:
 
     def _healthy(self) -> bool:
         with contextlib.suppress(OSError, ValueError):
-            return fetch(self.target, self.launch.health, timeout_s=5).head.status == 200
+            status = fetch(self.target, self.launch.health, timeout_s=5).head.status
+            if status == 401:
+                raise KeyWantedError(self.target, status)
+            return status == 200
         return False
 
     @property

@@ -14,7 +14,7 @@ from onechip.ladder.client import fetch
 from onechip.ladder.engines.process import EngineProcess
 from onechip.ladder.jobs.task import definition, now
 from onechip.ladder.plan import Limits
-from onechip.ladder.probe import served_model
+from onechip.ladder.probe import KeyWantedError, served_model
 from onechip.ladder.records import Arm, Cell, CellRecord
 from onechip.ladder.target import Target
 
@@ -28,7 +28,7 @@ def cell(arm: Arm, variant: Variant) -> Cell:
 
 
 def first_token(target: Target, arm: Arm) -> Callable[[], bool]:
-    """Asks for one token of chat; True once it came."""
+    """Asks for one token of chat; True once it came. Raises KeyWantedError, which no waiting helps."""
 
     def came() -> bool:
         try:
@@ -37,12 +37,17 @@ def first_token(target: Target, arm: Arm) -> Callable[[], bool]:
             body = {"model": model, "messages": messages, "max_tokens": 1, "temperature": 0}
             # An engine that reads only the newer name would write to its end; one that knows only the older
             # refuses both.
-            return any(
-                fetch(target, "/v1/chat/completions", body | more, FIRST_TOKEN_S).head.status == 200
-                for more in ({"max_completion_tokens": 1}, {})
-            )
+            for more in ({"max_completion_tokens": 1}, {}):
+                status = fetch(target, "/v1/chat/completions", body | more, FIRST_TOKEN_S).head.status
+                if status == 401:
+                    raise KeyWantedError(target, status)
+                if status == 200:
+                    return True
+        except KeyWantedError:
+            raise
         except (EngineError, OSError):
-            return False
+            pass
+        return False
 
     return came
 
