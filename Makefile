@@ -45,6 +45,23 @@ test: $(VENV)/.dev $(VENV)/.native
 
 native: $(VENV)/.native
 
+# The kernels and their tests with the compiler's sanitizers, in a copy of the package.
+SANITIZED := build/sanitize
+SANITIZE := -std=c++20 -g -O1 -pthread -I$(KERNELS)
+ADDRESS := -fsanitize=address,undefined -fno-sanitize-recover=undefined
+
+sanitize: $(VENV)/.dev
+	CFLAGS='$(ADDRESS)' LDFLAGS='$(ADDRESS)' $(BIN)/python setup.py --quiet build_py --build-lib $(SANITIZED) \
+	  build_ext --debug --build-lib $(SANITIZED) --build-temp $(SANITIZED)/objects
+	g++ $(SANITIZE) -fsanitize=thread tests/kernels/native/test_team.cc $(KERNELS)/team.cc -o $(SANITIZED)/test_team
+	$(SANITIZED)/test_team
+	for test in tiles team; do \
+	  g++ $(SANITIZE) $(ADDRESS) tests/kernels/native/test_$$test*.cc $(SANITIZED)/objects/$(KERNELS)/*.o \
+	    -o $(SANITIZED)/test_$$test && $(SANITIZED)/test_$$test || exit 1; \
+	done
+	PYTHONPATH=$(SANITIZED) LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so)" \
+	  ASAN_OPTIONS=detect_leaks=0 $(BIN)/pytest --capture=sys tests/kernels -k cpu
+
 check: $(VENV)/.dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -64,4 +81,4 @@ golden: .venv-oracle/.installed $(VENV)/.dev
 	.venv-oracle/bin/python tests/golden/make.py
 
 clean:
-	rm -rf $(VENV) .venv-oracle demo-results
+	rm -rf $(VENV) .venv-oracle demo-results build src/onechip/kernels/cpu/*.so

@@ -22,7 +22,6 @@ SOURCES = sorted(NATIVE.glob("*.cc"))
 HEADERS = sorted([*NATIVE.glob("*.h"), NATIVE / "exports.map"])
 
 FLAGS = [
-    "-O3",
     "-std=c++20",
     "-ffp-contract=off",  # every instruction set fuses where the source says so, and nowhere else
     "-fno-math-errno",
@@ -55,7 +54,8 @@ class BuildNative(build_ext):
 
         def compile_one(source: str, **options) -> list[str]:
             (target,) = self.compiler.object_filenames([source], output_dir=options["output_dir"])
-            options["extra_postargs"] = [*options["extra_postargs"], *([] if self.debug else ["-g0"])]
+            speed = ["-O1", "-g"] if self.debug else ["-O3", "-g0"]
+            options["extra_postargs"] = [*options["extra_postargs"], *speed]
             if Path(source).name == "library.cc":
                 options["extra_postargs"].append(f'-DONECHIP_SOURCES="{sources_id()}"')
             elif not anew and is_current(Path(target)):
