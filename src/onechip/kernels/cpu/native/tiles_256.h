@@ -182,38 +182,41 @@ template <Weight W>
   }
 }
 
+// Eight of a panel's outputs over one block. Alone, so that eight registers of weights and R of sums are enough.
+template <int R, Weight W, Scale S, class X>
+[[gnu::always_inline]] inline void half_block(const uint8_t* w, int half, const X& x, __m256 (&sum)[R]) {
+#pragma GCC unroll 2
+  for (int g = 0; g < 2; g++) {
+    const F scales = load_scales<S>(w + (block_bytes(W) - 64) + 32 * g);
+    const __m256 scale = half == 0 ? scales.a : scales.b;
+    __m256i q[8];
+    load_group<W>(w + (block_bytes(W) - 64) / 2 * g + 32 * half, q);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; r++) {
+      const __m256 whole = _mm256_cvtepi32_ps(dot_group<W>(q, x.values(r, g), x.offset(r, g)));
+      sum[r] = _mm256_fmadd_ps(_mm256_mul_ps(whole, scale), _mm256_set1_ps(*x.scale(r, g)), sum[r]);
+    }
+  }
+}
+
 template <int R, Weight W, Scale S, class X>
 [[gnu::always_inline]] inline void quant_tile(const uint8_t* w, size_t blocks, X x, bool more, float* out,
                                               size_t out_stride) {
-  __m256 sum[2][R];
-  for (int r = 0; r < R; r++) {
-    const F start = start_of(more, out + r * out_stride);
-    sum[0][r] = start.a;
-    sum[1][r] = start.b;
-  }
+  if (!more)
+    for (int r = 0; r < R; r++) store(out + r * out_stride, set(0.0f));
   for (size_t b = 0; b < blocks; b++, w += block_bytes(W), x.next_block()) {
 #pragma GCC unroll 2
-    for (int g = 0; g < 2; g++) {
-      const F scales = load_scales<S>(w + (block_bytes(W) - 64) + 32 * g);
-#pragma GCC unroll 2
-      for (int half = 0; half < 2; half++) {
-        __m256i q[8];
-        load_group<W>(w + (block_bytes(W) - 64) / 2 * g + 32 * half, q);
-        const __m256 scale = half == 0 ? scales.a : scales.b;
-#pragma GCC unroll 8
-        for (int r = 0; r < R; r++) {
-          const __m256 whole = _mm256_cvtepi32_ps(dot_group<W>(q, x.values(r, g), x.offset(r, g)));
-          sum[half][r] =
-              _mm256_fmadd_ps(_mm256_mul_ps(whole, scale), _mm256_set1_ps(*x.scale(r, g)), sum[half][r]);
-        }
-      }
+    for (int half = 0; half < 2; half++) {
+      __m256 sum[R];
+      for (int r = 0; r < R; r++) sum[r] = _mm256_loadu_ps(out + r * out_stride + 8 * half);
+      half_block<R, W, S>(w, half, x, sum);
+      for (int r = 0; r < R; r++) _mm256_storeu_ps(out + r * out_stride + 8 * half, sum[r]);
     }
   }
-  for (int r = 0; r < R; r++) store(out + r * out_stride, F{sum[0][r], sum[1][r]});
 }
 
 #include "tiles_quant.h"
 
-constexpr size_t kFloatRows = 6;
+constexpr size_t kFloatRows = 4;
 
 #include "tiles_float.h"

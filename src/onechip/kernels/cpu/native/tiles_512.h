@@ -105,6 +105,14 @@ template <int n>
 #endif
 }
 
+// 8 rows of int4 from memory went from 9.9 to 12.1 GB/s, the speed from the cache; one row is faster without (33
+// against 32).
+template <Weight W>
+[[gnu::always_inline]] inline void prefetch_block(const uint8_t* w) {
+  constexpr size_t kAhead = 9216;
+  for (size_t line = 0; line < block_bytes(W); line += 64) prefetch(reinterpret_cast<uintptr_t>(w) + kAhead + line);
+}
+
 constexpr size_t kQuantRows = 12;
 
 template <Weight W>
@@ -117,6 +125,7 @@ template <int R, Weight W, Scale S, class X>
   for (int r = 0; r < R; r++) sum[r] = start_of(more, out + r * out_stride);
   const I nibble = _mm512_set1_epi8(15), sign = _mm512_set1_epi8(-128);
   for (size_t b = 0; b < blocks; b++, w += block_bytes(W), x.next_block()) {
+    if constexpr (R > 1) prefetch_block<W>(w);
 #pragma GCC unroll 2
     for (int g = 0; g < 2; g++) {
       I q[8];

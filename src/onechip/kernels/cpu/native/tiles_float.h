@@ -2,12 +2,14 @@
 // No guard; included like tiles_elementwise.h, after the instruction set's kFloatRows, the rows of the largest tile.
 // A row and an output are summed by one chain of fused multiply-adds, input by input.
 
-constexpr size_t kFloatBlocks = 8;  // blocks of activations that a tile keeps in the first-level cache
-constexpr size_t kFloatColumns = kFloatBlocks * kBlock;
+constexpr size_t kFloatPackedRows = 48;  // rows that share one expansion of int4 and int8 weights
+constexpr size_t kFloatBlocks = 4;       // blocks that are expanded and packed at once
+constexpr size_t kFloatColumns = kFloatBlocks * kBlock + 16;  // 64 bytes more: no multiple of 4,096
 
-// One block as float32 [64, 16]; kRounded: as bf16 values.
+// One block as float32 [64, 16]; kRounded: as bf16 values. `next` will be read later.
 template <Weight W, Scale S, bool kRounded>
-void widen_block(const uint8_t* w, float* out) {
+void widen_block(const uint8_t* w, uintptr_t next, float* out) {
+  for (size_t line = 0; line < block_bytes(W); line += 64) prefetch(next + line);
   const I offset = set_int(W == Weight::kInt4 ? 8 : 0);
   for (int g = 0; g < 2; g++) {
     const F scale = load_scales<S>(w + (block_bytes(W) - 64) + 32 * g);
@@ -36,11 +38,13 @@ void widen_block(const uint8_t* w, float* out) {
 // R rows [R, kFloatColumns] times one panel of bf16 pairs.
 struct FloatPairs {
   template <int R>
-  static void run(const uint8_t* w, size_t blocks, const float* x, bool more, float* out, size_t out_stride) {
+  static void run(const uint8_t* w, uintptr_t next, size_t blocks, const float* x, bool more, float* out,
+                  size_t out_stride) {
     F sum[R];
     for (int r = 0; r < R; r++) sum[r] = start_of(more, out + r * out_stride);
     const I upper = set_int(static_cast<int32_t>(0xffff0000));
-    for (size_t pair = 0; pair < blocks * kBlock / 2; pair++, w += 64, x += 2) {
+    for (size_t pair = 0; pair < blocks * kBlock / 2; pair++, w += 64, next += 64, x += 2) {
+      prefetch(next);
       const I both = load_int(w);
       const F even = floats(shift_left<16>(both)), odd = floats(and_int(both, upper));
 #pragma GCC unroll 16
@@ -68,42 +72,55 @@ struct FloatLines {
   }
 };
 
+// Rows [rows, kFloatColumns] times some blocks of one panel.
 template <Weight W, Scale S, bool kRounded>
-void float_panel(const uint8_t* w, size_t blocks, const float* x, size_t rows, bool more, float* out,
+void float_panel(const uint8_t* w, uintptr_t next, size_t blocks, const float* x, size_t rows, bool more, float* out,
                  size_t out_stride) {
-  if constexpr (W == Weight::kBf16) {
-    static constexpr ByRows<FloatPairs, kFloatRows> by_rows;
-    by_rows.table[rows](w, blocks, x, more, out, out_stride);
-  } else {
-    static constexpr ByRows<FloatLines, kFloatRows> by_rows;
-    alignas(64) float lines[kBlock * kLanes];
-    for (size_t b = 0; b < blocks; b++) {
-      widen_block<W, S, kRounded>(w + b * block_bytes(W), lines);
-      by_rows.table[rows](lines, 1, x + b * kBlock, more || b > 0, out, out_stride);
+  alignas(64) float lines[W == Weight::kBf16 ? 16 : kFloatBlocks * kBlock * kLanes];
+  if constexpr (W != Weight::kBf16)
+    for (size_t b = 0; b < blocks; b++)
+      widen_block<W, S, kRounded>(w + b * block_bytes(W), next + b * block_bytes(W), lines + b * kBlock * kLanes);
+  const Cut cut(rows, kFloatRows);
+  for (size_t t = 0; t < cut.tiles; t++) {
+    const size_t from = cut.begin(t), size = cut.begin(t + 1) - from;
+    if constexpr (W == Weight::kBf16) {
+      static constexpr ByRows<FloatPairs, kFloatRows> by_rows;
+      by_rows.table[size](w, next, blocks, x + from * kFloatColumns, more, out + from * out_stride, out_stride);
+    } else {
+      static constexpr ByRows<FloatLines, kFloatRows> by_rows;
+      by_rows.table[size](lines, blocks, x + from * kFloatColumns, more, out + from * out_stride, out_stride);
     }
+  }
+}
+
+// `at`: of the first row and column.
+template <bool kFromBf16>
+void pack_floats(const Rows& x, size_t at, size_t rows, size_t count, float* to) {
+  for (size_t r = 0; r < rows; r++, at += x.columns, to += kFloatColumns) {
+    if constexpr (kFromBf16)
+      widen(static_cast<const uint16_t*>(x.values) + at, count, to);
+    else
+      memcpy(to, static_cast<const float*>(x.values) + at, count * sizeof(float));
   }
 }
 
 template <Weight W, Scale S, bool kFromBf16>
 void float_product_of(const Panels& weight, size_t count, const Rows& x, size_t first, size_t rows, float* out,
                       size_t out_stride) {
-  alignas(64) float here[kFloatRows * kFloatColumns];
-  const size_t blocks = x.columns / kBlock;
-  const Cut cut(rows, kFloatRows);
-  for (size_t tile = 0; tile < cut.tiles; tile++) {
-    const size_t from = cut.begin(tile), size = cut.begin(tile + 1) - from;
+  alignas(64) float packed[kFloatPackedRows * kFloatColumns];
+  const size_t blocks = x.columns / kBlock, panel_bytes = weight.panel_bytes();
+  const Cut cut(rows, kFloatPackedRows);
+  for (size_t t = 0; t < cut.tiles; t++) {
+    const size_t from = cut.begin(t), size = cut.begin(t + 1) - from;
     for (size_t block = 0; block < blocks; block += kFloatBlocks) {
       const size_t some = blocks - block < kFloatBlocks ? blocks - block : kFloatBlocks;
-      for (size_t r = 0; r < size; r++) {
-        const size_t at = (first + from + r) * x.columns + block * kBlock;
-        if constexpr (kFromBf16)
-          widen(static_cast<const uint16_t*>(x.values) + at, some * kBlock, here + r * kFloatColumns);
-        else
-          memcpy(here + r * kFloatColumns, static_cast<const float*>(x.values) + at, some * kBlock * sizeof(float));
-      }
-      for (size_t p = 0; p < count; p++)
-        float_panel<W, S, kFromBf16>(weight.data + p * weight.panel_bytes() + block * block_bytes(W), some, here, size,
+      pack_floats<kFromBf16>(x, (first + from) * x.columns + block * kBlock, size, some * kBlock, packed);
+      const uint8_t* w = weight.data + block * block_bytes(W);
+      for (size_t p = 0; p < count; p++) {
+        const uint8_t* next = p + 1 < count ? w + (p + 1) * panel_bytes : w + some * block_bytes(W);
+        float_panel<W, S, kFromBf16>(w + p * panel_bytes, reinterpret_cast<uintptr_t>(next), some, packed, size,
                                      block > 0, out + from * out_stride + p * kLanes, out_stride);
+      }
     }
   }
 }

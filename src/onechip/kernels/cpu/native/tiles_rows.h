@@ -29,3 +29,9 @@ struct ByRows {
     if constexpr (R > 1) fill<R - 1>();
   }
 };
+
+// Into the second-level cache. With several rows to compute, the processor does not fetch far enough ahead by itself:
+// on Zen 4, 8 rows of bf16 weights from memory went from 14 to 23 GB/s. An address, for it may lie beyond the weight.
+[[gnu::always_inline]] inline void prefetch(uintptr_t at) {
+  _mm_prefetch(reinterpret_cast<const char*>(at), _MM_HINT_T1);
+}
