@@ -19,6 +19,7 @@ import psutil
 import pytest
 
 from onechip.errors import InstallError, UsageError
+from onechip.ladder import listing
 from onechip.ladder.engines import ENGINES, install, locks, pythons, recipe
 from onechip.ladder.engines.engine import Engine
 from onechip.ladder.engines.locks import Lock
@@ -91,7 +92,7 @@ def test_from_nothing_once_and_away(cache: Path, tmp_path: Path, monkeypatch: py
     assert engine.version() == "1.5"
     assert said[0].startswith("peer: about 0 MB to fetch and 0.0 GB of disk, made with ")
     assert {path.name for path in cache.iterdir()} == {"peer", "peer.lock", "peer.log"}
-    assert install.stamp("peer")["lock_sha256"] == "abc"
+    assert recipe.stamp("peer")["lock_sha256"] == "abc"
     said.clear()
     assert install.install(engine, said.append, said.append) is False
     assert said == []
@@ -127,6 +128,10 @@ def test_what_was_fetched_is_not_fetched_again(stub: Pip, tmp_path: Path) -> Non
     assert said[-2] == "fetching 30 of 30: part-29"
 
 
+def packages() -> Path:
+    return recipe.home("peer") / "lib" / "python3.11" / "site-packages"
+
+
 class _Environment:
     """Stands for venv and pip: what `install` does with them, counted."""
 
@@ -149,6 +154,10 @@ class _Environment:
 
     def install(self, *_: object) -> None:
         self.done.append("install")
+        info = packages() / "peer_core-1.5.dist-info"
+        info.mkdir(parents=True)
+        (info / "RECORD").write_text("peer_core/__init__.py,,\n../../../bin/peer,,\n")
+        (packages() / "peer_core").mkdir()
 
 
 def test_a_compiler_step_that_fails_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,7 +175,7 @@ def test_a_compiler_step_that_fails_goes_on_where_it_was(monkeypatch: pytest.Mon
     with pytest.raises(InstallError, match="no space left"):
         install.install(engine, said.append, quiet)
     assert "peer: compiles peer, about 7 minutes on two cores." in said
-    assert install.stamp("peer") == {}
+    assert recipe.stamp("peer") == {}
     fail.append(False)
     assert install.install(engine, quiet, quiet) is True
     assert environment.done == ["environment", "upgrade", "fetch", "install", "build", "check"]
@@ -174,6 +183,88 @@ def test_a_compiler_step_that_fails_goes_on_where_it_was(monkeypatch: pytest.Mon
     fail.append(False)
     assert install.install(engine, quiet, quiet, force=True) is True
     assert environment.done.count("install") == 2
+
+
+@pytest.mark.parametrize("how", ["fails", "is interrupted"])
+def test_an_engine_that_works_is_kept_until_the_new_one_is_complete(
+    how: str, monkeypatch: pytest.MonkeyPatch, cache: Path
+) -> None:
+    environment = _Environment(monkeypatch)
+    install.install(peer(), quiet, quiet)
+    (recipe.home("peer") / "old").touch()
+
+    def fetch(*_: object) -> None:
+        assert not (recipe.home("peer") / "old").exists()
+        raise InstallError("no network.") if how == "fails" else KeyboardInterrupt
+
+    monkeypatch.setattr(environment, "fetch", fetch)
+    said: list[str] = []
+    with pytest.raises((InstallError, KeyboardInterrupt)):
+        install.install(peer(), said.append, quiet, force=True)
+    assert said[-1] == "peer: the one that is here is kept until the new one is complete"
+    assert peer().version() == "1.5"
+    assert (recipe.home("peer") / "old").exists()
+    assert not (cache / "peer.before").exists()
+    monkeypatch.setattr(environment, "fetch", lambda *_: None)
+    assert install.install(peer(), quiet, quiet, force=True) is True
+    assert not (recipe.home("peer") / "old").exists()
+    assert not (cache / "peer.before").exists()
+
+
+def test_an_engine_that_a_killed_installer_left_aside_is_put_back(
+    monkeypatch: pytest.MonkeyPatch, cache: Path
+) -> None:
+    environment = _Environment(monkeypatch)
+    install.install(peer(), quiet, quiet)
+    recipe.home("peer").rename(cache / "peer.before")
+    recipe.home("peer").mkdir()  # as far as the new one had come
+    assert install.install(peer(), quiet, quiet) is False
+    assert peer().version() == "1.5"
+    assert environment.done.count("install") == 1
+
+
+def test_an_engine_whose_package_is_gone_is_broken_and_installed_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _Environment(monkeypatch)
+    install.install(peer(), quiet, quiet)
+    assert peer().state == "installed"
+    (packages() / "peer_core").rmdir()
+    assert (peer().version(), peer().state) == (None, "broken")
+    again = "peer is broken: files of its package are gone. Run: onechip ladder install --force peer"
+    assert peer().hindrance(this_host()) == again
+    assert listing.facts(peer(), this_host())["install"] == "onechip ladder install --force peer"
+    assert install.install(peer(), quiet, quiet) is True
+    assert peer().state == "installed"
+    (recipe.home("peer") / recipe.STAMP).write_text("garbage")
+    assert peer().state == "not installed"
+
+
+def test_who_is_being_installed_is_not_removed_and_is_said_to_be(cache: Path) -> None:
+    cache.mkdir(parents=True)
+    with (cache / "peer.lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert peer().state == "being installed"
+        assert "is being installed by another process: wait for it." in (peer().hindrance(this_host()) or "")
+        with pytest.raises(InstallError, match="peer is being installed by another process: wait for it"):
+            install.uninstall("peer")
+    assert peer().state == "not installed"
+    assert install.uninstall("peer") is False
+    assert list(cache.iterdir()) == []
+
+
+def test_an_index_that_cannot_be_reached(tmp_path: Path) -> None:
+    """pip says in the end only that it has found nothing."""
+    program = tmp_path / "python"
+    broken = "NewConnectionError(\"HTTPConnection(host='x', port=9): [Errno 111] Connection refused\")"
+    warning = f"WARNING: Retrying (Retry(total=0)) after connection broken by '{broken}': /simple/x/"
+    said = f"print({warning!r})\nprint('ERROR: No matching distribution found for x==1')\nraise SystemExit(1)"
+    program.write_text(f"#!{sys.executable}\n{said}\n")
+    program.chmod(0o755)
+    with pytest.raises(
+        InstallError, match=r"the package index cannot be reached \(Connection refused\): check the network"
+    ):
+        Pip(program, tmp_path / "log").run(["download", "x==1"], quiet)
 
 
 def test_a_killed_installer_leaves_nothing_that_runs() -> None:
@@ -247,7 +338,7 @@ def test_the_environment_of_an_engine_has_nothing_of_ours() -> None:
 def test_a_stamp_that_is_torn_counts_as_none(cache: Path) -> None:
     (cache / "peer").mkdir(parents=True)
     (cache / "peer" / recipe.STAMP).write_text(json.dumps({"lock": "x"})[:5])
-    assert install.stamp("peer") == {}
+    assert recipe.stamp("peer") == {}
 
 
 def test_an_index_that_answers_is_used() -> None:

@@ -45,6 +45,8 @@ def uninstall(names: _Names) -> None:
     for engine in [_engine(name) for name in names]:
         if engine.home:
             raise UsageError(f"{engine.name} runs in the environment of {engine.home}: uninstall that.")
+        if engine.recipe is None:
+            raise UsageError(f"{engine.name} is not installed by onechip.")
         found = uninstall_one(engine.name)
         print(f"{engine.name} {'is removed.' if found else 'was not installed.'}")
 

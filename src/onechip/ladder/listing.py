@@ -22,18 +22,19 @@ def facts(engine: Engine, host: Host) -> dict[str, Any]:
     """All that is known of one engine here.
 
     Returns:
-        name, summary, installed (bool), version (None if not installed), runs_here (bool), obstacle (None if
-        it runs), install (how it gets here), and words, formats, drafter, tools, needs as in Engine.
+        name, summary, state, installed (bool), version (None if not installed), runs_here (bool), obstacle
+        (None if it runs), install (how it gets here), words, and formats, drafter, tools, needs; as in Engine.
     """
-    version, obstacle = engine.version(), engine.obstacle(host)
+    version, obstacle, state = engine.version(), engine.obstacle(host), engine.state
     return {
         "name": engine.name,
         "summary": engine.summary,
+        "state": state,
         "installed": version is not None,
         "version": version,
         "runs_here": obstacle is None,
         "obstacle": obstacle,
-        "install": _install(engine, host),
+        "install": _install(engine, host, state),
         "words": {
             word: {"form": v.form, "flags": list(v.flags), "remark": v.remark}
             for word, v in engine.variants.items()
@@ -45,7 +46,9 @@ def facts(engine: Engine, host: Host) -> dict[str, Any]:
     }
 
 
-def _install(engine: Engine, host: Host) -> str:
+def _install(engine: Engine, host: Host, state: str) -> str:
+    if state == "broken":
+        return f"onechip ladder install --force {engine.home or engine.name}"
     if engine.recipe is None:
         return engine.install
     if locks.read(engine.recipe.lock, host.platform) is None:
@@ -75,7 +78,7 @@ def show(console: Console) -> None:
 
 
 def _block(console: Console, found: dict[str, Any], width: int) -> None:
-    state = f"installed: {found['version']}" if found["installed"] else "not installed"
+    state = f"installed: {found['version']}" if found["installed"] else found["state"]
     console.print(Text.assemble((found["name"], "bold"), f"  {state}"), width=width)
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", no_wrap=True)

@@ -25,7 +25,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     server = recipe.home("llama.cpp") / f"llama.cpp-{VERSION}" / SERVER
     server.parent.mkdir(parents=True)
     server.touch()
-    (recipe.home("llama.cpp") / recipe.STAMP).write_text("{}")
+    (recipe.home("llama.cpp") / recipe.STAMP).write_text('{"lock": "x"}')
     return server
 
 

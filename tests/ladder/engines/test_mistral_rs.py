@@ -81,7 +81,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     home = recipe.home("mistral.rs")
     (home / "lib" / "python3.11" / "site-packages" / "mistralrs-0.9.5.dist-info").mkdir(parents=True)
-    (home / recipe.STAMP).write_text("{}")
+    (home / recipe.STAMP).write_text('{"lock": "x"}')
 
 
 def test_what_is_not_installed_is_said(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from onechip.ladder.engines.recipe import Recipe
+from onechip.ladder.engines.recipe import Recipe, busy, stamp
 from onechip.ladder.host import Host
 from onechip.ladder.records import Arm
 from onechip.ladder.weights import Weights
@@ -108,12 +108,29 @@ class Engine:
     tools: str = "no"
     needs: str = "nothing"
 
+    @property
+    def state(self) -> str:
+        """One of "installed", "being installed", "broken" (installed once, and not whole any more), "not
+        installed"."""
+        owner = self.home or self.name
+        if self.version() is not None:
+            return "installed"
+        if busy(owner):
+            return "being installed"
+        return "broken" if stamp(owner) else "not installed"
+
     def hindrance(self, host: Host) -> str | None:
         """Why it cannot be started here and now, one sentence; None if it can."""
         if (obstacle := self.obstacle(host)) is not None:
             return f"{self.name} does not run here: {obstacle}"
-        if self.version() is not None:
+        state = self.state
+        if state == "installed":
             return None
+        if state == "being installed":
+            return f"{self.name} is being installed by another process: wait for it."
+        if state == "broken":
+            again = f"onechip ladder install --force {self.home or self.name}"
+            return f"{self.name} is broken: files of its package are gone. Run: {again}"
         mend = self.install if self.recipe is None else f"Run: onechip ladder install {self.name}"
         return f"{self.name} is not installed. {mend}"
 

@@ -1,7 +1,8 @@
 """`ladder install`: an engine's recipe in, a finished environment of its own in the cache out.
 
 Three stages, each of which goes on where a kill left it: the environment, the wheels, the compiler step where
-there is one. The stamp is written last, so what has a stamp works.
+there is one. The stamp is written last, so what has a stamp works. An engine that is installed anew stands
+aside until the new one is complete. An environment knows its own path, so it is made where it will stand.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -20,7 +22,7 @@ from onechip.ladder.engines.child import child
 from onechip.ladder.engines.engine import Engine
 from onechip.ladder.engines.pip import Pip, Say, clean
 from onechip.ladder.engines.pythons import find_python
-from onechip.ladder.engines.recipe import STAMP, Recipe, home, python
+from onechip.ladder.engines.recipe import STAMP, Recipe, home, mutex, python, stamp
 from onechip.ladder.host import Host, this_host
 
 READY = "packages.done"
@@ -44,7 +46,7 @@ def install(engine: Engine, say: Say, doing: Say, *, force: bool = False) -> boo
     folder = home(engine.name)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with _alone(engine.name):
-        if not force and stamp(engine.name).get("lock_sha256") == lock.sha256:
+        if not force and _there(engine, lock):
             return False
         began = time.monotonic()
         interpreter = find_python(recipe.python)
@@ -52,38 +54,72 @@ def install(engine: Engine, say: Say, doing: Say, *, force: bool = False) -> boo
         _check_room(recipe, folder.parent)
         _check_tools(engine.name, recipe)
         if force or stamp(engine.name):
-            shutil.rmtree(folder, ignore_errors=True)
-        _packages(engine.name, interpreter, lock, doing)
-        if recipe.build is not None:
-            say(f"{engine.name}: {recipe.build.what}")
-            recipe.build.run(folder, doing)
-        doing("trying it")
-        _prove(engine.name, recipe)
-        _write_stamp(engine.name, lock, interpreter, time.monotonic() - began)
+            _set_aside(engine, say)
+        with _kept(engine.name):
+            _packages(engine.name, interpreter, lock, doing)
+            if recipe.build is not None:
+                say(f"{engine.name}: {recipe.build.what}")
+                recipe.build.run(folder, doing)
+            doing("trying it")
+            _prove(engine.name, recipe)
+            _write_stamp(engine.name, lock, interpreter, time.monotonic() - began)
         shutil.rmtree(_wheels(engine.name), ignore_errors=True)
     return True
 
 
-def uninstall(name: str) -> bool:
-    """Removes an engine's environment, what was fetched for it and its log; False if nothing was there."""
-    everything = (home(name), _wheels(name), _log(name))
-    found = [path for path in everything if path.exists()]
-    for path in found:
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
-    _mutex(name).unlink(missing_ok=True)
-    return bool(found)
+def _there(engine: Engine, lock: locks.Lock) -> bool:
+    """Whether the engine is here, whole and with these pins; one that a killed installation left aside is put
+    back first."""
+    if not stamp(engine.name) and _aside(engine.name).exists():
+        _put_back(engine.name)
+    return stamp(engine.name).get("lock_sha256") == lock.sha256 and engine.version() is not None
 
 
-def stamp(name: str) -> dict[str, str]:
-    """What was written when an engine's installation ended; empty if it has not."""
+def _set_aside(engine: Engine, say: Say) -> None:
+    """Moves an engine that works out of the way of the new one, and removes one that does not."""
+    if engine.version() is None:
+        shutil.rmtree(home(engine.name), ignore_errors=True)
+        return
+    say(f"{engine.name}: the one that is here is kept until the new one is complete")
+    shutil.rmtree(_aside(engine.name), ignore_errors=True)
+    home(engine.name).rename(_aside(engine.name))
+
+
+@contextlib.contextmanager
+def _kept(name: str) -> Iterator[None]:
+    """Around the making of an environment: the one that stands aside comes back if that fails."""
     try:
-        found = json.loads((home(name) / STAMP).read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+        yield
+    except BaseException:
+        if _aside(name).exists():
+            _put_back(name)
+        raise
+    shutil.rmtree(_aside(name), ignore_errors=True)
+
+
+def _put_back(name: str) -> None:
+    shutil.rmtree(home(name), ignore_errors=True)
+    _aside(name).rename(home(name))
+
+
+def uninstall(name: str) -> bool:
+    """Removes an engine's environment, what was fetched for it and its log; False if nothing was there.
+
+    Raises:
+        InstallError: it is being installed.
+    """
+    everything = (home(name), _aside(name), _wheels(name), _log(name))
+    if not any(path.exists() for path in (*everything, mutex(name))):
+        return False
+    with _alone(name):
+        found = [path for path in everything if path.exists()]
+        for path in found:
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+        mutex(name).unlink(missing_ok=True)
+    return bool(found)
 
 
 def _lock(engine: Engine, recipe: Recipe, host: Host) -> locks.Lock:
@@ -175,17 +211,21 @@ def _write_stamp(name: str, lock: locks.Lock, interpreter: Path, seconds: float)
 
 @contextlib.contextmanager
 def _alone(name: str) -> Iterator[None]:
-    """One installation of an engine at a time; the system lets go of the lock however this process ends."""
-    with _mutex(name).open("w") as file:
+    """One process at a time installs or removes an engine; the system lets go of the lock however it ends."""
+    with mutex(name).open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            held = os.path.samestat(os.fstat(file.fileno()), mutex(name).stat())
         except OSError:
-            raise InstallError(f"{name} is being installed by another process: wait for it.") from None
+            held = False  # or removed with the engine between the two calls
+        if not held:
+            raise InstallError(f"{name} is being installed by another process: wait for it.")
         yield
 
 
-def _mutex(name: str) -> Path:
-    return home(name).with_name(f"{name}.lock")
+def _aside(name: str) -> Path:
+    """Where an engine stands while it is installed anew."""
+    return home(name).with_name(f"{name}.before")
 
 
 def _wheels(name: str) -> Path:

@@ -14,7 +14,7 @@ PAGE_TOKENS = 256
 
 def _version() -> str | None:
     home = recipe.home(NAME)
-    server = llama_build.binary(home) if (home / recipe.STAMP).is_file() else None
+    server = llama_build.binary(home) if recipe.stamp(NAME) else None
     return None if server is None else server.parent.name.removeprefix("llama.cpp-")
 
 

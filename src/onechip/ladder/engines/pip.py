@@ -30,6 +30,10 @@ ELSEWHERE = (
 )
 """Variables that would put packages elsewhere, or ours before the engine's."""
 _PROGRESS = re.compile(r"Progress (\d+) of (\d+)")
+_UNREACHABLE = re.compile(r"connection broken by '(.*)': /")
+"""pip's warning when it cannot get to an index: the exception that it met."""
+_REASON = re.compile(r"(?:\[Errno -?\d+\] |')([A-Z][\w .,:=()-]+)")
+"""The words in an exception; the last are the system's."""
 _COLLECTING = re.compile(r"Collecting ([\w.-]+)")
 Say = Callable[[str], None]
 
@@ -97,6 +101,7 @@ class Pip:
         """
         command = [str(self.python), "-I", "-m", "pip", "--disable-pip-version-check", "--no-input", *words]
         reasons: list[str] = []
+        unreachable = ""
         with self.log.open("a") as log:
             log.write(f"--- {' '.join(command)}\n")
             log.flush()
@@ -107,9 +112,17 @@ class Pip:
                         log.write(said)
                     if said.startswith("ERROR:"):
                         reasons.append(said.removeprefix("ERROR:").strip())
+                    elif found := _UNREACHABLE.search(said):
+                        unreachable = (_REASON.findall(found[1]) or ["no connection"])[-1]
                     line(said.strip())
         if process.returncode != 0:
             why = reasons[-1] if reasons else f"pip ended with code {process.returncode}"
+            if unreachable and why.startswith("No matching distribution"):
+                # All that pip says in the end is that it has found nothing.
+                why = (
+                    f"the package index cannot be reached ({unreachable}): check the network, PIP_INDEX_URL"
+                    " and proxies, then run the same command again"
+                )
             raise InstallError(f"{why[:300]} (all that pip said: {self.log}).")
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import fcntl
+import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -70,13 +73,49 @@ def program(name: str, called: str) -> Path:
     return home(name) / ("Scripts" if os.name == "nt" else "bin") / called
 
 
+def mutex(name: str) -> Path:
+    """Locked by whoever installs or removes an engine."""
+    return home(name).with_name(f"{name}.lock")
+
+
+def stamp(name: str) -> dict[str, str]:
+    """What was written when an engine's installation ended; empty if it has not."""
+    try:
+        found = json.loads((home(name) / STAMP).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def busy(name: str) -> bool:
+    """Whether a process installs or removes an engine at this moment."""
+    try:
+        with mutex(name).open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
 def installed(name: str, distribution: str) -> str | None:
-    """The version of a distribution in an engine's environment; None if that is not finished."""
-    if not (home(name) / STAMP).is_file():
+    """The version of a distribution in an engine's environment; None if that is not finished, or broken."""
+    if not stamp(name):
         return None
     wanted = distribution.lower().replace("-", "_")
     for found in home(name).glob("lib/python*/site-packages/*.dist-info"):
         project, _, version = found.name.removesuffix(".dist-info").partition("-")
         if project.lower().replace("-", "_").replace(".", "_") == wanted:
-            return version
+            return version if _whole(found) else None
     return None
+
+
+def _whole(info: Path) -> bool:
+    """Whether each file and folder that a distribution brought into site-packages is there, by its RECORD."""
+    try:
+        lines = (info / "RECORD").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return True  # not by pip
+    tops = {Path(row[0]).parts[0] for row in csv.reader(lines) if row and row[0]}
+    return all((info.parent / top).exists() for top in tops - {"..", "__pycache__"})
