@@ -16,10 +16,12 @@ $(VENV)/.installed: pyproject.toml
 	$(BIN)/pip install --quiet --editable .
 	touch $@ $(VENV)/.native
 
-# The CPU's kernels, after their sources have changed; installing has built them the first time, if it could.
+# The CPU's kernels, after their sources have changed; installing has built them the first time, if it could. The
+# stamp has the time before, so that what is written meanwhile is newer.
 $(VENV)/.native: $(KERNEL_SOURCES) | $(VENV)/.installed
+	touch $@.begun
 	$(BIN)/python setup.py --quiet build_ext --inplace
-	touch $@
+	mv $@.begun $@
 
 $(VENV)/.dev: $(VENV)/.installed
 	$(BIN)/pip install --quiet --no-build-isolation --editable '.[dev]'

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
+import runpy
 from collections.abc import Iterator
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
+import setuptools
 
 from onechip.kernels.cpu import library
 
@@ -28,19 +29,11 @@ def fresh() -> Iterator[None]:
 
 
 @built
-def test_it_is_built_from_these_sources() -> None:
-    """Fails when the kernels' sources were changed after the library was built: `make native`."""
-    spec = importlib.util.spec_from_file_location("build", ROOT / "setup.py")
-    assert spec is not None
-    source = (ROOT / "setup.py").read_text().rpartition("\nsetup(")[0]
-    names: dict[str, object] = {"__file__": str(ROOT / "setup.py")}
-    before = Path.cwd()
-    os.chdir(ROOT)
-    try:
-        exec(compile(source, "setup.py", "exec"), names)
-        assert library.build_id() == names["sources_id"]()  # type: ignore[operator]
-    finally:
-        os.chdir(before)
+def test_it_is_built_from_these_sources(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fails when sources of the kernels were changed after the library was built: `make native`."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(setuptools, "setup", lambda **_: None)
+    assert library.build_id() == runpy.run_path("setup.py")["sources_id"]()
 
 
 @built
@@ -59,3 +52,46 @@ def test_every_kernel_is_registered() -> None:
     for name in library.TARGETS:
         with pytest.raises(Exception, match=r"(?i)wrong number|argument|attribute|operand"):
             jax.ffi.ffi_call(name, x)()
+
+
+@pytest.mark.usefixtures("fresh")
+def test_a_library_that_is_not_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(library, "path", lambda: tmp_path / "_native.so")
+    assert library.available() == (
+        "the kernels are not built: that takes Linux on x86-64 and g++ when onechip is installed, "
+        "or `make native` later."
+    )
+    with pytest.raises(library.LibraryError, match="not built"):
+        library.load()
+    (tmp_path / "_native.so").write_bytes(b"no library")
+    told = library.available()
+    assert told is not None
+    assert "cannot be loaded" in told
+    assert "make native" in told
+
+
+@built
+@pytest.mark.usefixtures("fresh")
+def test_a_kernel_that_is_missing_or_refused_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise RuntimeError("unsupported version")
+
+    monkeypatch.setattr(library, "instruction_set", lambda: "avx2")
+    monkeypatch.setattr(library, "TARGETS", {"onechip_matmul": "OnechipNothing"})
+    assert "has no OnechipNothing" in str(library.available())
+    monkeypatch.setattr(library, "TARGETS", {"onechip_matmul": "OnechipMatmul"})
+    monkeypatch.setattr(jax.ffi, "register_ffi_target", refuse)
+    assert "does not take onechip_matmul (unsupported version)" in str(library.available())
+
+
+@built
+@pytest.mark.usefixtures("fresh")
+def test_a_processor_that_lacks_instructions_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "instruction_set", lambda: None)
+    assert library.available() == "this processor lacks AVX2, FMA or F16C, which the kernels need."
+
+
+@built
+def test_a_number_of_threads_is_checked() -> None:
+    with pytest.raises(ValueError, match="0 threads"):
+        library.set_threads(0)
