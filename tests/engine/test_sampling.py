@@ -18,7 +18,7 @@ VOCABULARY = 50
 
 @jax.jit
 def choose(logits: jax.Array, params: SamplingRows, positions: jax.Array) -> jax.Array:
-    return sampling.choose(logits, params, positions, sampling.banned_stops(params, positions))
+    return sampling.choose(logits, params.draw, positions, sampling.banned_stops(params, positions), None)
 
 
 filtered = jax.jit(sampling.filtered)
@@ -54,7 +54,7 @@ def test_filters_keep_what_sorting_keeps(
 ) -> None:
     logits = np.random.default_rng(seed).normal(0, 3, VOCABULARY).astype(np.float32)
     params = SamplingParams(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
-    out = np.asarray(filtered(jnp.asarray(logits)[None], rows(params)))[0]
+    out = np.asarray(filtered(jnp.asarray(logits)[None], rows(params).draw))[0]
     kept = set(np.flatnonzero(np.isfinite(out)).tolist())
     wanted = kept_by_sorting(logits, params)
     # float32 sums may put the border of the nucleus one token further or nearer.
@@ -64,7 +64,7 @@ def test_filters_keep_what_sorting_keeps(
 
 def test_ties_at_the_threshold_are_all_kept() -> None:
     logits = jnp.asarray([[3.0, 1.0, 3.0, 2.0, 2.0, 0.0]])
-    out = filtered(logits, rows(SamplingParams(temperature=1, top_k=3)))
+    out = filtered(logits, rows(SamplingParams(temperature=1, top_k=3)).draw)
     np.testing.assert_array_equal(np.isfinite(out)[0], [True, False, True, True, True, False])
 
 

@@ -106,12 +106,13 @@ class Computation:
 
         def draw() -> jax.Array:
             scores = self.kernels.logits(hidden, weight, norm=norm)
-            return sampling.choose(scores, rows, positions, banned, self.config.softcap)
+            choose = self.kernels.draw or sampling.choose
+            return choose(scores, rows.draw, positions, banned, self.config.softcap)
 
         def greedy() -> jax.Array:
             return self.kernels.greedy(hidden, weight, norm=norm, banned=banned)
 
-        chosen: jax.Array = lax.cond(jnp.any(active & (rows.temperature > 0)), draw, greedy)
+        chosen: jax.Array = lax.cond(jnp.any(active & (rows.draw.temperature > 0)), draw, greedy)
         return chosen
 
 

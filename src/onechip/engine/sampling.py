@@ -16,7 +16,7 @@ from jax import lax
 
 from onechip.engine.types import MAX_STOP_IDS, NO_TOKEN, SamplingParams
 from onechip.kernels import xla
-from onechip.kernels.api import Leaf
+from onechip.kernels.api import Draw, Leaf
 
 DROPPED = -jnp.inf
 
@@ -27,18 +27,12 @@ class SamplingRows:
     """Sampling parameters of each row; see types.SamplingParams.
 
     Attributes:
-        temperature, top_p, min_p: [rows] float32.
-        top_k: [rows] int32, 0 keeps all.
-        seed: [rows] uint32.
+        draw: how a token is chosen.
         free_from: [rows] int32, the first position at which a stop id may stand (prompt length + min_tokens).
         stop_ids: [rows, MAX_STOP_IDS] int32, padded with -1.
     """
 
-    temperature: Leaf
-    top_k: Leaf
-    top_p: Leaf
-    min_p: Leaf
-    seed: Leaf
+    draw: Draw
     free_from: Leaf
     stop_ids: Leaf
 
@@ -51,11 +45,13 @@ def rows_of(
     stops = np.full((1, MAX_STOP_IDS), -1, np.int32)
     stops[0, : len(stop_ids)] = stop_ids
     return SamplingRows(
-        temperature=np.array([params.temperature], np.float32),
-        top_k=np.array([params.top_k], np.int32),
-        top_p=np.array([params.top_p], np.float32),
-        min_p=np.array([params.min_p], np.float32),
-        seed=np.array([params.seed], np.uint32),
+        draw=Draw(
+            temperature=np.array([params.temperature], np.float32),
+            top_k=np.array([params.top_k], np.int32),
+            top_p=np.array([params.top_p], np.float32),
+            min_p=np.array([params.min_p], np.float32),
+            seed=np.array([params.seed], np.uint32),
+        ),
         free_from=np.array([prompt_length + params.min_tokens], np.int32),
         stop_ids=stops,
     )
@@ -92,26 +88,26 @@ def _threshold(keys: jax.Array, weights: jax.Array, target: jax.Array) -> jax.Ar
     return threshold
 
 
-def filtered(logits: jax.Array, rows: SamplingRows) -> jax.Array:
+def filtered(logits: jax.Array, wishes: Draw) -> jax.Array:
     """Logits [rows, V] -> divided by temperature, with -inf where min_p, top_k and top_p drop a token.
 
     The order is vLLM's: temperature, min_p, top_k, top_p (over what top_k left). Ties at a threshold are
     kept.
     """
-    scaled = logits / jnp.maximum(rows.temperature, 1e-6)[:, None]
-    floor = scaled.max(-1) + jnp.where(rows.min_p > 0, jnp.log(rows.min_p), DROPPED)
+    scaled = logits / jnp.maximum(wishes.temperature, 1e-6)[:, None]
+    floor = scaled.max(-1) + jnp.where(wishes.min_p > 0, jnp.log(wishes.min_p), DROPPED)
     scaled = jnp.where(scaled >= floor[:, None], scaled, DROPPED)
 
     keys = _ordered_bits(scaled)
     vocabulary = scaled.shape[-1]
-    k = jnp.where((rows.top_k > 0) & (rows.top_k < vocabulary), rows.top_k, vocabulary)
+    k = jnp.where((wishes.top_k > 0) & (wishes.top_k < vocabulary), wishes.top_k, vocabulary)
     kept = keys >= _threshold(keys, jnp.ones_like(scaled), k.astype(jnp.float32))[:, None]
     scaled = jnp.where(kept, scaled, DROPPED)
 
     keys = _ordered_bits(scaled)
     probabilities = jax.nn.softmax(scaled, axis=-1)
-    in_nucleus = keys >= _threshold(keys, probabilities, rows.top_p)[:, None]
-    return jnp.where(in_nucleus | (rows.top_p >= 1)[:, None], scaled, DROPPED)
+    in_nucleus = keys >= _threshold(keys, probabilities, wishes.top_p)[:, None]
+    return jnp.where(in_nucleus | (wishes.top_p >= 1)[:, None], scaled, DROPPED)
 
 
 def _noise(seed: jax.Array, position: jax.Array, vocabulary: int) -> jax.Array:
@@ -120,25 +116,11 @@ def _noise(seed: jax.Array, position: jax.Array, vocabulary: int) -> jax.Array:
 
 
 def choose(
-    scores: jax.Array,
-    rows: SamplingRows,
-    positions: jax.Array,
-    banned: jax.Array,
-    softcap: float | None = None,
+    scores: jax.Array, wishes: Draw, positions: jax.Array, banned: jax.Array, softcap: float | None
 ) -> jax.Array:
-    """The next token of each row.
-
-    Args:
-        scores: [rows, V] float32, what the head's product gives, before the softcap.
-        positions: [rows] int32, where the chosen token will stand.
-        banned: [rows, n] int32, see `banned_stops`.
-        softcap: of the logits from which is drawn.
-
-    Returns:
-        [rows] int32: argmax where temperature is 0, else a draw from the filtered distribution (Gumbel-max).
-    """
+    """See kernels.api.DrawTokens; drawn by Gumbel-max."""
     scores = xla.ban(scores, banned)
     greedy = xla.argmax(scores)
-    noise = jax.vmap(_noise, (0, 0, None))(rows.seed, positions, scores.shape[-1])
-    drawn = xla.argmax(filtered(xla.softcap(scores, softcap), rows) + noise)
-    return jnp.where((rows.temperature > 0) & (greedy != NO_TOKEN), drawn, greedy)
+    noise = jax.vmap(_noise, (0, 0, None))(wishes.seed, positions, scores.shape[-1])
+    drawn = xla.argmax(filtered(xla.softcap(scores, softcap), wishes) + noise)
+    return jnp.where((wishes.temperature > 0) & (greedy != NO_TOKEN), drawn, greedy)

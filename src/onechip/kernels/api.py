@@ -207,9 +207,46 @@ class Kernels(Protocol):
     def packed_bytes(self, shape: tuple[int, int], *, int4: bool, paired: bool, dense_bytes: int) -> int:
         """Bytes of what `pack` makes of a weight [out, in]; dense_bytes: of one value that is not int4."""
 
+    @property
+    def draw(self) -> DrawTokens | None:
+        """The choice of tokens, if these kernels have it; None: engine/sampling.py does it."""
+
     def attend_rows(self, head_dims: Collection[int]) -> AttendRows | None:
         """Attention of any rows at once, if these kernels have it for heads so wide; None: engine/cache.py
         composes it.
+        """
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Draw:
+    """How each row's next token is chosen; see engine.types.SamplingParams.
+
+    Attributes:
+        temperature, top_p, min_p: [rows] float32.
+        top_k: [rows] int32, 0 keeps all.
+        seed: [rows] uint32.
+    """
+
+    temperature: Leaf
+    top_k: Leaf
+    top_p: Leaf
+    min_p: Leaf
+    seed: Leaf
+
+
+class DrawTokens(Protocol):
+    """The choice of tokens from logits that stand in memory."""
+
+    def __call__(
+        self, scores: jax.Array, wishes: Draw, positions: jax.Array, banned: jax.Array, softcap: float | None
+    ) -> jax.Array:
+        """Scores [rows, V] before the softcap -> tokens [rows] int32 that will stand at positions [rows].
+
+        Argmax where temperature is 0, -1 where scores are not numbers, else a draw from the distribution of
+        the capped scores, divided by the temperature, of which min_p, top_k and top_p (over what top_k left)
+        drop the unlikely; ties at a threshold stay. The draw is a function of the row's own scores, seed and
+        position. banned [rows, n]: ids that must not be chosen; -1 bans nothing.
         """
 
 

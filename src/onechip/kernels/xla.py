@@ -24,6 +24,7 @@ from onechip.kernels.api import (
     Activation,
     AttendRows,
     Buckets,
+    DrawTokens,
     Int4,
     Kernels,
     Leaf,
@@ -152,6 +153,10 @@ class PlainKernels:
     """The operations of `api.Kernels` in plain JAX."""
 
     name = "xla"
+
+    @property
+    def draw(self) -> DrawTokens | None:
+        return None
 
     def attend_rows(self, head_dims: Collection[int]) -> AttendRows | None:
         return None

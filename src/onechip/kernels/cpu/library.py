@@ -21,6 +21,7 @@ TARGETS = {
     "onechip_add_ple": "OnechipAddPle",
     "onechip_rows": "OnechipRows",
     "onechip_greedy": "OnechipGreedy",
+    "onechip_draw": "OnechipDraw",
     "onechip_attend": "OnechipAttend",
 }
 """Name that programs call -> symbol of the library."""

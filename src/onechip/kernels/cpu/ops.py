@@ -12,9 +12,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from onechip.kernels.api import Activation, AttendRows, Buckets, Kernels, Leaf, Norm, Panels, Weight
+from onechip.kernels.api import (
+    Activation,
+    AttendRows,
+    Buckets,
+    Draw,
+    DrawTokens,
+    Kernels,
+    Leaf,
+    Norm,
+    Panels,
+    Weight,
+)
 from onechip.kernels.cpu import attention, library, weights
 from onechip.kernels.xla import PlainKernels
+
+ALL = np.iinfo(np.int32).max
+"""More rows than there are: all matter."""
 
 KINDS = {"bf16": 0, "int8": 1, "int4": 2}
 SCALES = {"bf16": 0, "half": 1}
@@ -62,9 +76,10 @@ def _call(name: str, like: jax.ShapeDtypeStruct, *operands: jax.Array, **attribu
 class CpuKernels:
     """The operations of `api.Kernels` by the CPU's own kernels."""
 
-    def __init__(self) -> None:
+    def __init__(self, live: jax.Array | None = None) -> None:
         library.register()
         self._plain = PlainKernels()
+        self._live = live if live is not None else np.int32(ALL)
 
     @property
     def name(self) -> str:
@@ -74,7 +89,7 @@ class CpuKernels:
         return attention.attend_rows if all(map(attention.takes, head_dims)) else None
 
     def first_rows(self, count: jax.Array) -> Kernels:
-        return self
+        return CpuKernels(count)
 
     @property
     def buckets(self) -> Buckets:
@@ -98,6 +113,7 @@ class CpuKernels:
             x,
             weight.data,
             _norm_weight(norm),
+            self._live,
             weight=_weight_attributes(weight),
             norm=_norm_attributes(norm),
         )
@@ -114,6 +130,7 @@ class CpuKernels:
             weight.data,
             _norm_weight(norm),
             residual,
+            self._live,
             weight=_weight_attributes(weight),
             norm=_norm_attributes(norm),
         )
@@ -144,6 +161,7 @@ class CpuKernels:
             down.data,
             _norm_weight(norm),
             _norm_weight(post_norm),
+            self._live,
             gate_up=_weight_attributes(gate_up),
             down=_weight_attributes(down),
             norm=_norm_attributes(norm),
@@ -172,6 +190,7 @@ class CpuKernels:
             out.data,
             _norm_weight(post_norm),
             _optional(None if scalar is None else scalar.reshape(1)),
+            self._live,
             gate=_weight_attributes(gate),
             out=_weight_attributes(out),
             post_norm=_norm_attributes(post_norm),
@@ -181,7 +200,7 @@ class CpuKernels:
         if not isinstance(table, Panels):
             return self._plain.rows(table, tokens, dtype)
         like = _like((*tokens.shape, table.shape[1]), dtype)
-        return _call("rows", like, tokens, table.data, table=_weight_attributes(table))
+        return _call("rows", like, tokens, table.data, self._live, table=_weight_attributes(table))
 
     def logits(self, hidden: jax.Array, weight: Weight, *, norm: Norm) -> jax.Array:
         return self.matmul(hidden, weight, norm=norm, out_dtype=jnp.float32)
@@ -196,6 +215,30 @@ class CpuKernels:
             weight.data,
             _norm_weight(norm),
             banned,
+            self._live,
             weight=_weight_attributes(weight),
             norm=_norm_attributes(norm),
+        )
+
+    @property
+    def draw(self) -> DrawTokens | None:
+        return self._draw
+
+    def _draw(
+        self, scores: jax.Array, wishes: Draw, positions: jax.Array, banned: jax.Array, softcap: float | None
+    ) -> jax.Array:
+        """As api.DrawTokens says; one number of (seed, position) picks from the sum of the probabilities."""
+        return _call(
+            "draw",
+            jax.ShapeDtypeStruct(scores.shape[:1], jnp.int32),
+            scores,
+            wishes.temperature,
+            wishes.top_k,
+            wishes.top_p,
+            wishes.min_p,
+            wishes.seed,
+            positions,
+            banned,
+            self._live,
+            softcap=np.float32(softcap or 0),
         )

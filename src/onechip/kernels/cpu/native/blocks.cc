@@ -67,10 +67,16 @@ double product_cost_ns(const Linear& weight, size_t rows) {
 
 double rows_cost_ns(size_t rows, size_t columns) { return static_cast<double>(rows * columns) * 0.7; }
 
+size_t tasks_wanted(size_t rows) {
+  const size_t per_thread = rows <= kFewRows ? 32 : 8;
+  return static_cast<size_t>(Team::get().size()) * per_thread;
+}
+
 size_t panels_per_task(const Linear& weight, size_t rows) {
-  constexpr size_t kTasksPerThread = 16, kLeastBytes = 16 << 10, kMostBytes = 256 << 10, kMostResults = 4096;
+  constexpr size_t kLeastBytes = 16 << 10, kMostBytes = 512 << 10;  // half of a second-level cache
+  constexpr size_t kMostResults = 4096;                             // of all rows, times 16
   const size_t bytes = weight.panels.panel_bytes();
-  size_t step = weight.count / (static_cast<size_t>(Team::get().size()) * kTasksPerThread);
+  size_t step = weight.count / tasks_wanted(rows);
   step = std::max(step, kLeastBytes / bytes);
   step = std::min({step, kMostBytes / bytes, kMostResults / rows});
   return step >= 4 ? step / 4 * 4 : std::max<size_t>(step, 1);

@@ -39,6 +39,13 @@ struct NormAttrs {
 // Scratch memory that lives through a whole call, then that of one task, which may run on the thread of the call.
 enum Slot : int { kInputs, kInner, kProduct, kBest, kTask, kRow };
 
+// How many rows matter, a scalar: the result of the others is left as it was found.
+using Live = ffi::BufferR0<ffi::S32>;
+
+inline size_t live_rows(const Live& live, size_t rows) {
+  return std::min(rows, static_cast<size_t>(std::max(live.typed_data()[0], 0)));
+}
+
 // Rows at a time: what a call needs beside its result stays small, whatever the number of rows.
 constexpr size_t kPass = 256;
 
@@ -163,7 +170,12 @@ void share(double cost_ns, size_t count, const Task& task) {
 double product_cost_ns(const Linear& weight, size_t rows);
 double rows_cost_ns(size_t rows, size_t columns);
 
-// Panels that a task takes: several tasks for each thread, so that a slow one holds nobody up.
+// Up to so many rows a product is bound by reading the weight; above, each task lays the rows out anew for itself, so
+// that larger ones pay (as many as fit beside the rows in the second-level cache).
+constexpr size_t kFewRows = 4;
+
+// Several tasks for each thread, so that a slow one holds nobody up.
+size_t tasks_wanted(size_t rows);
 size_t panels_per_task(const Linear& weight, size_t rows);
 
 // Runs task(first panel, count) over all panels of a weight that meets `rows` rows.

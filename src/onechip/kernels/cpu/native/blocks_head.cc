@@ -55,7 +55,7 @@ int32_t merge(const Best* bests, size_t tasks, size_t rows, size_t row) {
 }
 
 ffi::Error greedy(ffi::AnyBuffer hidden_buffer, ffi::AnyBuffer data, ffi::AnyBuffer norm_weight,
-                  ffi::Buffer<ffi::S32> banned, ffi::ResultBuffer<ffi::S32> result, WeightAttrs weight_attrs,
+                  ffi::Buffer<ffi::S32> banned, Live live, ffi::ResultBuffer<ffi::S32> result, WeightAttrs weight_attrs,
                   NormAttrs norm_attrs) {
   return answer([&] {
     const Tiles& tiles = require_tiles();
@@ -67,8 +67,9 @@ ffi::Error greedy(ffi::AnyBuffer hidden_buffer, ffi::AnyBuffer data, ffi::AnyBuf
               static_cast<size_t>(banned.dimensions()[0]) == hidden.rows,
           "banned must be [rows, n] and the result [rows], with the rows of hidden");
     const size_t bans = static_cast<size_t>(banned.dimensions()[1]);
-    for (size_t first = 0; first < hidden.rows; first += kPass) {
-      const size_t rows = std::min(kPass, hidden.rows - first);
+    const size_t mattering = live_rows(live, hidden.rows);
+    for (size_t first = 0; first < mattering; first += kPass) {
+      const size_t rows = std::min(kPass, mattering - first);
       const Inputs inputs = prepare(tiles, hidden, first, rows, norm, weight);
       const Head head{tiles, weight, banned.typed_data() + first * bans, bans};
       const size_t step = panels_per_task(weight, rows), tasks = (weight.count + step - 1) / step;
@@ -91,6 +92,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(OnechipGreedy, greedy,
                                   .Arg<ffi::AnyBuffer>()        // weight
                                   .Arg<ffi::AnyBuffer>()        // norm's weight, empty for 1
                                   .Arg<ffi::Buffer<ffi::S32>>()  // banned
+                                  .Arg<Live>()                  // how many rows matter
                                   .Ret<ffi::Buffer<ffi::S32>>()
                                   .Attr<WeightAttrs>("weight")
                                   .Attr<NormAttrs>("norm"));

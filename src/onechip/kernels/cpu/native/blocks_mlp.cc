@@ -16,14 +16,16 @@ struct Mlp {
   bool bf16;
 };
 
-// Activated columns 64 * block.. of all rows, from as many pairs of panels, into the rows that meet down.
-void activate_block(const Mlp& mlp, const Inputs& x, size_t rows, size_t block, const Inputs& inner) {
+constexpr size_t kMostBlocks = 4;
+
+// Activated columns of some blocks, all rows, from as many pairs of panels, into the rows that meet down.
+void activate_blocks(const Mlp& mlp, const Inputs& x, size_t rows, size_t block, size_t count, const Inputs& inner) {
   constexpr size_t kPairs = kBlock / kLanes;
-  const size_t panel = block * 2 * kPairs, pairs = std::min(2 * kPairs, mlp.gate_up.count - panel) / 2;
+  const size_t panel = block * 2 * kPairs, pairs = std::min(count * 2 * kPairs, mlp.gate_up.count - panel) / 2;
   const size_t stride = 2 * pairs * kLanes, columns = pairs * kLanes;
   float* product = static_cast<float*>(scratch(kTask, rows * stride * sizeof(float)));
   mlp.tiles.product(mlp.gate_up.from(panel), 2 * pairs, x.rows(), 0, rows, product, stride);
-  alignas(64) float halves[2 * kBlock], activated[kBlock];
+  alignas(64) float halves[2 * kMostBlocks * kBlock], activated[kMostBlocks * kBlock];
   float *gate = halves, *up = halves + columns;
   for (size_t row = 0; row < rows; ++row) {
     const float* pair = product + row * stride;
@@ -37,8 +39,18 @@ void activate_block(const Mlp& mlp, const Inputs& x, size_t rows, size_t block, 
   }
 }
 
+Inputs activate(const Mlp& mlp, const Inputs& x, size_t rows, const Linear& down) {
+  const Inputs inner(kInner, meets(down, mlp.bf16), rows, down.inputs);
+  const size_t blocks = down.panels.columns / kBlock;
+  const size_t step = std::clamp<size_t>(blocks / tasks_wanted(rows), 1, kMostBlocks);
+  share(product_cost_ns(mlp.gate_up, rows), (blocks + step - 1) / step, [&](size_t task) {
+    activate_blocks(mlp, x, rows, task * step, std::min(step, blocks - task * step), inner);
+  });
+  return inner;
+}
+
 ffi::Error mlp(ffi::AnyBuffer hidden_buffer, ffi::AnyBuffer gate_up_data, ffi::AnyBuffer down_data,
-               ffi::AnyBuffer norm_weight, ffi::AnyBuffer post_norm_weight, ffi::Result<ffi::AnyBuffer> result,
+               ffi::AnyBuffer norm_weight, ffi::AnyBuffer post_norm_weight, Live live, ffi::Result<ffi::AnyBuffer> result,
                WeightAttrs gate_up_attrs, WeightAttrs down_attrs, NormAttrs norm_attrs, NormAttrs post_norm_attrs,
                bool silu) {
   return answer([&] {
@@ -52,12 +64,11 @@ ffi::Error mlp(ffi::AnyBuffer hidden_buffer, ffi::AnyBuffer gate_up_data, ffi::A
           "gate_up must have its halves take turns, and twice as many outputs as down has inputs");
     check(!down_attrs.paired && down.outputs == hidden.columns, "down must have as many outputs as hidden has columns");
     const Mlp parts{tiles, gate_up, silu ? tiles.silu_times : tiles.gelu_times, hidden.bf16};
-    for (size_t first = 0; first < hidden.rows; first += kPass) {
-      const size_t rows = std::min(kPass, hidden.rows - first);
+    const size_t mattering = live_rows(live, hidden.rows);
+    for (size_t first = 0; first < mattering; first += kPass) {
+      const size_t rows = std::min(kPass, mattering - first);
       const Inputs inputs = prepare(tiles, hidden, first, rows, norm, gate_up);
-      const Inputs inner(kInner, meets(down, hidden.bf16), rows, down.inputs);
-      share(product_cost_ns(gate_up, rows), down.panels.columns / kBlock,
-            [&](size_t block) { activate_block(parts, inputs, rows, block, inner); });
+      const Inputs inner = activate(parts, inputs, rows, down);
       float* product = multiply(tiles, kProduct, down, inner, rows);
       finish(tiles, product, down.stride(), first, rows, {post_norm, hidden, out, nullptr});
     }
@@ -73,6 +84,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(OnechipMlp, mlp,
                                   .Arg<ffi::AnyBuffer>()  // down
                                   .Arg<ffi::AnyBuffer>()  // norm's weight, empty for 1
                                   .Arg<ffi::AnyBuffer>()  // post_norm's weight, empty for 1
+                                  .Arg<Live>()  // how many rows matter
                                   .Ret<ffi::AnyBuffer>()
                                   .Attr<WeightAttrs>("gate_up")
                                   .Attr<WeightAttrs>("down")

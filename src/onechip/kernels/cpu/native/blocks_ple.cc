@@ -31,7 +31,7 @@ bool as_scalar(const Tiles& tiles, const ffi::AnyBuffer& buffer, bool bf16, floa
 
 ffi::Error add_ple(ffi::AnyBuffer hidden_buffer, ffi::AnyBuffer ple_buffer, ffi::AnyBuffer gate_data,
                    ffi::AnyBuffer out_data, ffi::AnyBuffer norm_weight, ffi::AnyBuffer scalar_buffer,
-                   ffi::Result<ffi::AnyBuffer> result, WeightAttrs gate_attrs, WeightAttrs out_attrs,
+                   Live live, ffi::Result<ffi::AnyBuffer> result, WeightAttrs gate_attrs, WeightAttrs out_attrs,
                    NormAttrs norm_attrs) {
   return answer([&] {
     const Tiles& tiles = require_tiles();
@@ -45,8 +45,9 @@ ffi::Error add_ple(ffi::AnyBuffer hidden_buffer, ffi::AnyBuffer ple_buffer, ffi:
     check(out.inputs == ple.columns && out.outputs == hidden.columns, "out must lead from ple's width to hidden's");
     float value = 1;
     const float* scalar = as_scalar(tiles, scalar_buffer, hidden.bf16, &value) ? &value : nullptr;
-    for (size_t first = 0; first < hidden.rows; first += kPass) {
-      const size_t rows = std::min(kPass, hidden.rows - first);
+    const size_t mattering = live_rows(live, hidden.rows);
+    for (size_t first = 0; first < mattering; first += kPass) {
+      const size_t rows = std::min(kPass, mattering - first);
       const Inputs inputs = prepare(tiles, hidden, first, rows, Norm{}, gate);
       float* gates = multiply(tiles, kProduct, gate, inputs, rows);
       const Inputs inner = activate(tiles, gates, gate.stride(), ple, first, rows, out);
@@ -66,6 +67,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(OnechipAddPle, add_ple,
                                   .Arg<ffi::AnyBuffer>()  // out
                                   .Arg<ffi::AnyBuffer>()  // post_norm's weight, empty for 1
                                   .Arg<ffi::AnyBuffer>()  // scalar, empty for 1
+                                  .Arg<Live>()  // how many rows matter
                                   .Ret<ffi::AnyBuffer>()
                                   .Attr<WeightAttrs>("gate")
                                   .Attr<WeightAttrs>("out")

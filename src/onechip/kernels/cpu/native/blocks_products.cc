@@ -28,7 +28,7 @@ void check_result(const Matrix& x, const Linear& weight, const Matrix& out) {
 }
 
 ffi::Error matmul(ffi::AnyBuffer x_buffer, ffi::AnyBuffer data, ffi::AnyBuffer norm_weight,
-                  ffi::Result<ffi::AnyBuffer> result, WeightAttrs weight_attrs, NormAttrs norm_attrs) {
+                  Live live, ffi::Result<ffi::AnyBuffer> result, WeightAttrs weight_attrs, NormAttrs norm_attrs) {
   return answer([&] {
     const Tiles& tiles = require_tiles();
     const Matrix x = as_matrix("x", x_buffer), out = as_matrix("the result", *result);
@@ -36,8 +36,9 @@ ffi::Error matmul(ffi::AnyBuffer x_buffer, ffi::AnyBuffer data, ffi::AnyBuffer n
     const Norm norm = as_norm("the norm", norm_weight, norm_attrs, x.columns);
     check(!weight_attrs.paired, "matmul cannot take a weight whose halves take turns; only mlp can");
     check_result(x, weight, out);
-    for (size_t first = 0; first < x.rows; first += kPass) {
-      const size_t rows = std::min(kPass, x.rows - first);
+    const size_t mattering = live_rows(live, x.rows);
+    for (size_t first = 0; first < mattering; first += kPass) {
+      const size_t rows = std::min(kPass, mattering - first);
       const Inputs inputs = prepare(tiles, x, first, rows, norm, weight);
       each_panels(weight, rows, [&](size_t panel, size_t count) {
         multiply_into(tiles, weight, inputs, first, rows, panel, count, out);
@@ -47,7 +48,7 @@ ffi::Error matmul(ffi::AnyBuffer x_buffer, ffi::AnyBuffer data, ffi::AnyBuffer n
 }
 
 ffi::Error matmul_add(ffi::AnyBuffer x_buffer, ffi::AnyBuffer data, ffi::AnyBuffer norm_weight,
-                      ffi::AnyBuffer residual_buffer, ffi::Result<ffi::AnyBuffer> result, WeightAttrs weight_attrs,
+                      ffi::AnyBuffer residual_buffer, Live live, ffi::Result<ffi::AnyBuffer> result, WeightAttrs weight_attrs,
                       NormAttrs norm_attrs) {
   return answer([&] {
     const Tiles& tiles = require_tiles();
@@ -57,8 +58,9 @@ ffi::Error matmul_add(ffi::AnyBuffer x_buffer, ffi::AnyBuffer data, ffi::AnyBuff
     const Norm norm = as_norm("the norm", norm_weight, norm_attrs, out.columns);
     check(!weight_attrs.paired, "matmul_add cannot take a weight whose halves take turns; only mlp can");
     check_result(x, weight, out);
-    for (size_t first = 0; first < x.rows; first += kPass) {
-      const size_t rows = std::min(kPass, x.rows - first);
+    const size_t mattering = live_rows(live, x.rows);
+    for (size_t first = 0; first < mattering; first += kPass) {
+      const size_t rows = std::min(kPass, mattering - first);
       const Inputs inputs = prepare(tiles, x, first, rows, Norm{}, weight);
       float* product = multiply(tiles, kProduct, weight, inputs, rows);
       finish(tiles, product, weight.stride(), first, rows, {norm, residual, out, nullptr});
@@ -73,6 +75,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(OnechipMatmul, matmul,
                                   .Arg<ffi::AnyBuffer>()  // x
                                   .Arg<ffi::AnyBuffer>()  // weight
                                   .Arg<ffi::AnyBuffer>()  // norm's weight, empty for 1
+                                  .Arg<Live>()  // how many rows matter
                                   .Ret<ffi::AnyBuffer>()
                                   .Attr<WeightAttrs>("weight")
                                   .Attr<NormAttrs>("norm"));
@@ -83,6 +86,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(OnechipMatmulAdd, matmul_add,
                                   .Arg<ffi::AnyBuffer>()  // weight
                                   .Arg<ffi::AnyBuffer>()  // norm's weight, empty for 1
                                   .Arg<ffi::AnyBuffer>()  // residual
+                                  .Arg<Live>()  // how many rows matter
                                   .Ret<ffi::AnyBuffer>()
                                   .Attr<WeightAttrs>("weight")
                                   .Attr<NormAttrs>("norm"));

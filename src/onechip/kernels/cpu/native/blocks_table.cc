@@ -74,7 +74,7 @@ void read_row(const Linear& table, size_t index, float* out) {
   }
 }
 
-ffi::Error rows(ffi::Buffer<ffi::S32> tokens, ffi::AnyBuffer data, ffi::Result<ffi::AnyBuffer> result,
+ffi::Error rows(ffi::Buffer<ffi::S32> tokens, ffi::AnyBuffer data, Live live, ffi::Result<ffi::AnyBuffer> result,
                 WeightAttrs table_attrs) {
   return answer([&] {
     const Tiles& tiles = require_tiles();
@@ -85,7 +85,8 @@ ffi::Error rows(ffi::Buffer<ffi::S32> tokens, ffi::AnyBuffer data, ffi::Result<f
           "the result must have a row for each token and a column for each input of the table");
     // As JAX does, an index outside the table takes the nearest row.
     const int32_t last = static_cast<int32_t>(table.outputs) - 1;
-    share(rows_cost_ns(out.rows, out.columns), out.rows, [&](size_t row) {
+    const size_t mattering = live_rows(live, out.rows);
+    share(rows_cost_ns(mattering, out.columns), mattering, [&](size_t row) {
       float* wide = static_cast<float*>(scratch(kRow, table.panels.columns * sizeof(float)));
       read_row(table, static_cast<size_t>(std::clamp(tokens.typed_data()[row], 0, last)), wide);
       store(tiles, out.bf16, wide, out.columns, out.row(row));
@@ -99,6 +100,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(OnechipRows, rows,
                               ffi::Ffi::Bind()
                                   .Arg<ffi::Buffer<ffi::S32>>()  // tokens
                                   .Arg<ffi::AnyBuffer>()        // table
+                                  .Arg<Live>()  // how many rows matter
                                   .Ret<ffi::AnyBuffer>()
                                   .Attr<WeightAttrs>("table"));
 
