@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import struct
 import subprocess
 import sys
 from collections import namedtuple
@@ -352,3 +353,9 @@ def test_command(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     assert "a.gguf: gguf-q4_0, 1.76 MB of weights" in done.output
     assert "Rounded to int4, as --round allows: 42 tensors." in done.output
+
+
+def test_a_file_without_tensors(tmp_path: Path) -> None:
+    (tmp_path / "nothing.gguf").write_bytes(b"GGUF" + struct.pack("<IQQ", 2, 0, 0))
+    with pytest.raises(CheckpointError, match=r"nothing\.gguf holds no weights: fetch it again"):
+        convert(tmp_path / "nothing.gguf", tmp_path / "z", "bf16")

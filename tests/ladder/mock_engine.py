@@ -35,7 +35,7 @@ class Behaviour:
         fault: "error" (error event after 200), "stall", "early" (ends without finish), "reset", "refuse"
             (HTTP 500) or None; only for requests whose number is in `faulty`, or not below `faulty_from`.
         start: "crash" (before the port opens), "crash loading" (after, while /health says 503), "hang"
-            (/health says 503 for ever) or None.
+            (/health says 503 for ever), "elsewhere" (another port) or None.
         limits: fields that end an answer, of max_tokens and max_completion_tokens.
         short: tokens fewer than asked for.
         prefix_cache: report a hit for a prompt whose first 16 tokens were seen before.
@@ -304,6 +304,7 @@ class MockEngine:
     async def serve(self, port: int, ready: threading.Event | None = None) -> None:
         if self.behaviour.start == "crash":
             sys.exit("the engine found no engine oil")
+        port = 0 if self.behaviour.start == "elsewhere" else port
         server = await asyncio.start_server(self.handle, "127.0.0.1", port)
         self.port = server.sockets[0].getsockname()[1]
         if ready is None:

@@ -50,6 +50,12 @@ def test_named_arms_alone_leave_the_default_out() -> None:
 @pytest.mark.parametrize(
     ("engines", "arms", "sentence"),
     [
+        (None, ["a = onechip --note 'x"], "cannot be read (No closing quotation): close its quotes"),
+        (None, ["a = llama.cpp:q4_0 --port 1"], "--arm 'a' has --port: the ladder chooses where llama.cpp"),
+        (None, ["a = vllm --host=0.0.0.0"], "--arm 'a' has --host: the ladder chooses"),
+        (None, ["a = llama.cpp --api-key sk-1"], "--arm 'a' has --api-key: the ladder chooses"),
+        (None, ["a = llama.cpp LLAMA_ARG_PORT=1"], "--arm 'a' has LLAMA_ARG_PORT: the ladder chooses"),
+        (None, ["a = vllm VLLM_API_KEY=sk-1"], "has VLLM_API_KEY, which the results would keep"),
         ("vlm", [], "there is no engine 'vlm'; there are onechip, "),
         ("onechip:int3", [], "onechip takes one of these words: auto, bf16, "),
         (None, ["a = onechip:int3 --context 8"], "onechip takes one of these words"),

@@ -10,7 +10,13 @@ from typer.testing import CliRunner, Result
 
 from onechip.cli import app
 from onechip.errors import LadderError, OnechipError, UsageError
+from onechip.ladder import folder as folders
+from onechip.ladder.checkpoint import missing_field
+from onechip.ladder.engines import locks
 from onechip.ladder.machine import engine_variables, machine, ourselves
+from onechip.ladder.plan import Plan
+from onechip.ladder.records import Arm
+from tests.ladder.made_ladder import MadeLadder
 
 
 def invoke(*words: str) -> Result:
@@ -116,6 +122,52 @@ def test_folders_that_hold_no_ladder(tmp_path: Path) -> None:
         error = refusal(command, str(tmp_path))
         assert isinstance(error, LadderError)
         assert "holds no manifest.json" in error.message
+
+
+def test_a_file_that_cannot_be_used_is_named_whatever_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = MadeLadder({"a": 60.0}, repeats=1).write(tmp_path / "one")
+    other = MadeLadder({"a": 60.0}, repeats=1).write(tmp_path / "other")
+    (tmp_path / "afile").touch()
+    error = refusal("report", str(made), str(other), "--out", str(tmp_path / "afile"))
+    assert isinstance(error, UsageError)
+    assert error.message == f"{tmp_path / 'afile'} cannot be used (File exists): mend that, or give another."
+    (made / "report.html").unlink()
+    (made / "report.html").mkdir()
+    assert f"{made / 'report.html'} cannot be used (Is a directory)" in refusal("report", str(made)).message
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "afile"))
+    monkeypatch.setattr(locks, "read", lambda *_: locks.Lock("x", (), (), "abc"))
+    assert refusal("install", "mistral.rs").message == (
+        f"{tmp_path / 'afile' / 'onechip'} cannot be used (Not a directory): set XDG_CACHE_HOME to a folder that"
+        " can be written."
+    )
+
+
+def test_shapes_that_the_model_cannot_hold_are_said_before_anything_runs(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"max_position_embeddings": 512}')
+    arms = (Arm("a", "onechip", str(tmp_path)),)
+    error = "--shapes 600/2: .* takes 512 tokens, prompt and output together. Give shorter shapes"
+    with pytest.raises(UsageError, match=error):
+        folders.create(tmp_path / "out", Plan(str(tmp_path), arms, shapes=((600, 2),)))
+    assert not (tmp_path / "out").exists()
+    manifest = folders.create(tmp_path / "out", Plan(str(tmp_path), arms))
+    assert manifest.plan.shapes == ((256, 64), (64, 256))
+    halved = "The sweep's shape 512/128 was run as 256/64, because the context is 512 tokens."
+    assert halved in manifest.notes
+    remote = (Arm("a", "openai", str(tmp_path), url="http://127.0.0.1:1"),)
+    plan = Plan(str(tmp_path), remote)
+    assert folders.create(tmp_path / "remote", plan).plan == plan, "whose context is not known yet"
+
+
+def test_a_field_that_an_engine_misses_is_looked_for(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"text_config": {"there": 1}}')
+    log = ["ValueError: missing field `layer_types` at line 1 column 9"]
+    assert missing_field(tmp_path, log) == (
+        f"{tmp_path / 'config.json'} has no layer_types, which this engine's reader wants there."
+    )
+    assert missing_field(tmp_path, ["missing field `there`"]) is None
+    assert missing_field(tmp_path / "x.gguf", log) is None
 
 
 def test_a_manifest_of_another_kind(tmp_path: Path) -> None:

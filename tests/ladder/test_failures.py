@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import io
+import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -14,11 +16,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from onechip.errors import LadderError
+from onechip.errors import EngineError, LadderError
 from onechip.ladder import folder as folders
 from onechip.ladder import manifest as manifests
 from onechip.ladder import run as running_ladder
+from onechip.ladder import weights
 from onechip.ladder.engines import ENGINES, memory, port
+from onechip.ladder.engines import process as processes
 from onechip.ladder.engines.engine import Launch
 from onechip.ladder.engines.process import EngineProcess
 from onechip.ladder.journal import Journal, read_records
@@ -62,7 +66,7 @@ class Made:
             self.ladder.run()
         finally:
             journal.close()
-        self.shortfall = self.ladder.shortfall()
+        self.shortfall: str | None = self.ladder.shortfall()
         self.summary = write_report(out)
 
     def records(self, arm: str) -> list[CellRecord]:
@@ -83,8 +87,8 @@ class Made:
             assert log in text
         assert what in self.said.getvalue()
         assert log in self.said.getvalue()
-        assert self.shortfall is not None
-        assert "of 2 arms" in self.shortfall
+        lost = any(record.invalid for record in read_records(self.out))
+        assert (self.shortfall is not None and "of 2 arms" in self.shortfall) is lost
 
 
 @pytest.fixture
@@ -124,6 +128,49 @@ def test_a_list_of_models_in_another_shape_costs_that_arm(make: type[Made], tmp_
     made.check("It did not come up: ", "answers in another shape than OpenAI")
 
 
+@pytest.mark.parametrize(
+    ("start", "what"),
+    [
+        ("hang", r"answered /health with 200, 3 s"),
+        ("elsewhere", r"opened its port \d+ \(it listens on \d+\), 3 s"),
+    ],
+)
+def test_what_is_waited_for_is_said(
+    make: type[Made], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: str, what: str
+) -> None:
+    monkeypatch.setattr(processes, "TELL_S", 1.5)
+    monkeypatch.setattr(processes, "TELL_AGAIN_S", 0.1)
+    made = make(tmp_path / "out", json.dumps({"start": start}), Limits(start_s=3))
+    said = re.findall(f"waiting until it has {what} at most", made.said.getvalue())
+    assert len(said) == 1
+
+
+def test_weights_that_cannot_be_made_are_said_to_be_the_matter(
+    make: type[Made], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(model: str, form: str, *_: object) -> weights.Weights:
+        raise EngineError("the disk is read-only.")
+
+    monkeypatch.setattr(weights, "prepare", fail)
+    with pytest.raises(LadderError, match="Nothing was measured"):
+        make(tmp_path / "out", "{}", Limits())
+    assert manifests.load(tmp_path / "out").arm("bad").failures[0].during == "getting its weights"
+
+
+def test_after_everything_was_measured_again_nothing_is_left_to_go_on_with(
+    make: type[Made], tmp_path: Path
+) -> None:
+    made = make(tmp_path / "out", '{"fault": "refuse", "faulty_from": 17}', Limits())
+    assert made.shortfall is not None
+    journal = Journal(made.out)
+    for record in journal.records:
+        record.invalid.clear()
+        journal.append(record)
+    again = Ladder(made.out, made.ladder.manifest, journal, made.ladder.screen, None)
+    journal.close()
+    assert again.shortfall() is None
+
+
 def test_a_hang_in_every_stream(make: type[Made], tmp_path: Path) -> None:
     """From its 22nd request on: it is restarted twice, and what is left then is not run."""
     made = make(tmp_path / "out", '{"fault": "stall", "faulty_from": 22}', Limits(stall_s=0.4))
@@ -140,7 +187,7 @@ def test_500s_until_it_is_started_again(make: type[Made], tmp_path: Path) -> Non
     assert len(bad) == 6
     assert [bool(broken(record)) for record in bad[:4]] == [False, False, True, False]
     assert broken(bad[2]) == ["6 of 6 requests failed: HTTP 500: the engine is unwell"]
-    assert made.bad.failures[0].during == "one alone at 1, repeat 1"
+    assert made.bad.failures[0].during == "one, alone, repeat 1"
 
 
 def test_500s_from_an_engine_that_the_ladder_cannot_start_again(make: type[Made], tmp_path: Path) -> None:
@@ -202,7 +249,7 @@ def test_an_engine_that_dies_of_a_port_in_use() -> None:
             with pytest.raises(
                 port.PortTakenError, match="exited with code 1 before it opened its port"
             ) as said:
-                process.wait_ready(lambda: True, 30)
+                process.wait_ready(lambda: True, 30, lambda what: None)
             assert "address already in use" in "\n".join(said.value.log)
         finally:
             process.stop()

@@ -257,3 +257,14 @@ def test_a_ladder_without_cells_has_an_empty_summary():
 
 def place_of(record: CellRecord) -> Place:
     return Place(record.cell.job, record.cell.variant, record.cell.level)
+
+
+def test_memory_of_starts_that_all_failed_is_no_row():
+    made = MadeLadder({"a": 60.0, "b": 50.0})
+    records = [record for record in made.records() if record.cell.job == "start"]
+    for record in records:
+        record.measured, record.invalid = {}, ["It did not come up."]
+    assert [row.label for row in summarise(made.manifest(), records).rows] == [
+        "Start, cold cache",
+        "Start, warm cache",
+    ]

@@ -31,7 +31,7 @@ class Converter:
             target.mkdir()
             target = target / "model.safetensors"
         target.write_text(" ".join(words[3:]))
-        return f"\n{words[2]}: {form}, 1 GB of weights\nRounded: 2 tensors.\n"
+        return f"{form} ━━━ 1.8/1.8 MB\n{words[2]}: {form}, 1 GB of weights\nRounded: 2 tensors.\n"
 
     def steps(self) -> list[str]:
         return [words[words.index("--to") + 1] for words in self.asked]

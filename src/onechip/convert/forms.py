@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from onechip.errors import UsageError
+from onechip.errors import CheckpointError, UsageError
 from onechip.models.gguf.file import GgufFile
 from onechip.models.gguf.view import linked_files
 from onechip.models.weights import open_files
@@ -86,7 +86,14 @@ def form_of(path: Path) -> str:
     sizes: Counter[str] = Counter()
     for info in tensors.values():
         sizes[info.dtype] += info.nbytes
-    return sizes.most_common(1)[0][0].lower()
+    return _most(sizes, path).lower()
+
+
+def _most(sizes: Counter[str], path: Path) -> str:
+    """The type with the most bytes."""
+    if not sizes:
+        raise CheckpointError(f"{path} holds no weights: fetch it again, or give another.")
+    return sizes.most_common(1)[0][0]
 
 
 def _most_common_type(file: GgufFile) -> str:
@@ -95,4 +102,4 @@ def _most_common_type(file: GgufFile) -> str:
     for name, info in file.tensors.items():
         if name.startswith("blk.") or len(file.tensors) == 1:
             sizes[info.dtype] += info.nbytes
-    return sizes.most_common(1)[0][0]
+    return _most(sizes, file.path)

@@ -7,11 +7,21 @@ from collections.abc import Iterable
 
 from onechip.errors import UsageError
 from onechip.ladder.engines import ENGINES
+from onechip.ladder.engines.engine import VARIABLE
 from onechip.ladder.host import this_host
 from onechip.ladder.plan import DEFAULT_ENGINES
 from onechip.ladder.records import Arm
 from onechip.ladder.target import Target
 
+LISTENING = (
+    *("--port", "--host", "--uds", "--serve-ip", "--root-path", "--api-prefix"),
+    *("--api-key", "--api-key-file", "--admin-api-key"),
+    *("--ssl-keyfile", "--ssl-certfile", "--ssl-key-file", "--ssl-cert-file"),
+    *("LLAMA_ARG_PORT", "LLAMA_ARG_HOST", "LLAMA_ARG_API_PREFIX"),
+)
+"""Flags and variables of engines by which they would listen elsewhere than the ladder asks, or want a key."""
+SECRET = ("API_KEY", "TOKEN", "SECRET", "PASSWORD")
+"""End the names of variables that must not get into a manifest."""
 SYNTAX = (
     "--engines takes ENGINE, ENGINE:WORD or openai=URL, separated by commas"
     " (onechip:bf16,onechip:int4,openai=http://127.0.0.1:8000/v1);"
@@ -79,17 +89,36 @@ def _launched(name: str, model: str, word: str, flags: tuple[str, ...]) -> Arm:
 def _full(model: str, text: str) -> Arm:
     """NAME = ENGINE[:WORD] FLAGS..., or NAME = openai URL."""
     name, equals, rest = text.partition("=")
-    words = shlex.split(rest)
+    try:
+        words = shlex.split(rest)
+    except ValueError as error:
+        raise UsageError(f"--arm {text!r} cannot be read ({error}): close its quotes.") from None
     if not equals or not name.strip() or not words:
         raise UsageError(f"--arm {text!r} is not understood. {SYNTAX}.")
     word, *flags = words
     engine = word.partition(":")[0]
     _check(engine, text)
     if ENGINES[engine].launch is not None:
+        _check_flags(name.strip(), engine, flags)
         return _launched(name.strip(), model, word, tuple(flags))
     if len(flags) != 1:
         raise UsageError(f"--arm {text!r}: {engine} takes exactly one URL.")
     return _remote(name.strip(), engine, model, flags[0])
+
+
+def _check_flags(name: str, engine: str, flags: Iterable[str]) -> None:
+    """Raises UsageError for what would take the engine out of reach, or put a key into the results."""
+    for flag in flags:
+        word, equals, _ = flag.partition("=")
+        if word in LISTENING:
+            raise UsageError(
+                f"--arm {name!r} has {word}: the ladder chooses where {engine} listens, on 127.0.0.1 and"
+                f" without a key. Leave it out, or start {engine} yourself and give openai=URL."
+            )
+        if equals and VARIABLE.match(flag) and word.endswith(SECRET):
+            raise UsageError(
+                f"--arm {name!r} has {word}, which the results would keep: set it where you start the ladder."
+            )
 
 
 def _remote(name: str, engine: str, model: str, url: str) -> Arm:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ import tokenizers
 from onechip.models.source import RANDOM_WEIGHTS
 
 BLOCK_BYTES = 1 << 22
+MISSING = re.compile(r"missing field [`'\"](\w+)")
+"""As serde, which engines in Rust read JSON with, says it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +104,16 @@ def model_facts(checkpoint: Path) -> ModelFacts:
     cache_bytes = 4 * head * (text.get("num_hidden_layers") or 0) * (text.get("num_key_value_heads") or 0)
     known = context if isinstance(context, int) else None
     return ModelFacts(str(config.get("model_type", "")), known, cache_bytes)
+
+
+def missing_field(checkpoint: Path, log: Iterable[str]) -> str | None:
+    """One sentence on a field of config.json that an engine's log misses there; None if it misses none."""
+    config = _json(checkpoint / "config.json")
+    for line in log:
+        found = MISSING.search(line)
+        if found and config and found[1] not in config | (config.get("text_config") or {}):
+            return f"{checkpoint / 'config.json'} has no {found[1]}, which this engine's reader wants there."
+    return None
 
 
 def file_hashes(checkpoint: Path, tick: Callable[[], None] | None = None) -> dict[str, str]:

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from onechip.errors import LadderError, UsageError
 from onechip.ladder import engine_commands, report_commands
+from onechip.ladder.disk import naming_files
 from onechip.ladder.plan import DEFAULT_ENGINES, MOST_AT_ONCE, QUICK, Limits, Plan, check
 
 DEFAULT_COMMAND = "run"
@@ -26,6 +27,10 @@ class _RunByDefault(typer.core.TyperGroup):
         if args and args[0] not in self.commands and args[0] not in ("--help", "-h"):
             args = [DEFAULT_COMMAND, *args]
         return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        with naming_files():
+            return super().invoke(ctx)
 
 
 ladder = typer.Typer(
@@ -150,7 +155,8 @@ def _begin(
     aside = folders.make_room(where)
     if aside is not None:
         print(f"The finished ladder in {where} is now in {aside}.")
-    folders.create(where, plan)
+    for note in folders.create(where, plan).notes:
+        print(note)
     _go(where, api_key, retry_invalid=False)
 
 

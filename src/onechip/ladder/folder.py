@@ -5,12 +5,15 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
+
 from onechip.errors import CheckpointError, LadderError, UsageError
 from onechip.ladder import manifest as manifests
 from onechip.ladder import weights
-from onechip.ladder.checkpoint import TokenCounter, file_hashes, is_noise
+from onechip.ladder.checkpoint import TokenCounter, file_hashes, is_noise, model_facts
 from onechip.ladder.engines import ENGINES
 from onechip.ladder.jobs.acc import question_sets
+from onechip.ladder.jobs.sweep import fit_shapes
 from onechip.ladder.jobs.task import now
 from onechip.ladder.machine import busy_note, machine, ourselves
 from onechip.ladder.manifest import Manifest
@@ -32,6 +35,8 @@ def create(folder: Path, plan: Plan) -> Manifest:
     busy = busy_note()
     notes = cuts(plan) if busy is None else [*cuts(plan), busy]
     model = _model(plan)
+    plan, halved = _fitted(plan, model)
+    notes += halved
     if model is not None and is_noise(model):
         notes.append(
             "The weights are random and the text is noise: answers are not counted by our own tokenizer, and"
@@ -56,6 +61,27 @@ def create(folder: Path, plan: Plan) -> Manifest:
         raise UsageError(f"--out {folder} cannot be made: {error.strerror}; give another folder.") from None
     manifests.save(manifest, folder)
     return manifest
+
+
+def _fitted(plan: Plan, model: Path | None) -> tuple[Plan, list[str]]:
+    """The plan with shapes of the sweep that the model's context holds, and a note for each that was halved.
+
+    Raises:
+        UsageError: a shape cannot be halved that far.
+    """
+    launched = any(ENGINES[arm.engine].launch is not None for arm in plan.arms)
+    context = model_facts(model).context if model is not None and launched else None
+    if "sweep" not in plan.jobs or context is None:
+        return plan, []
+    try:
+        shapes, notes = fit_shapes(plan.shapes, context)
+    except LadderError:
+        asked = ",".join(f"{tokens_in}/{tokens_out}" for tokens_in, tokens_out in plan.shapes)
+        raise UsageError(
+            f"--shapes {asked}: {plan.model} takes {context} tokens, prompt and output together. Give shorter"
+            " shapes, or leave the sweep out with --jobs start,one,acc."
+        ) from None
+    return msgspec.structs.replace(plan, shapes=tuple(shapes)), notes
 
 
 def _fill_arms(manifest: Manifest) -> None:

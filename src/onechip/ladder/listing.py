@@ -23,7 +23,7 @@ def facts(engine: Engine, host: Host) -> dict[str, Any]:
 
     Returns:
         name, summary, state, installed (bool), version (None if not installed), runs_here (bool), obstacle
-        (None if it runs), install (how it gets here), words, and formats, drafter, tools, needs; as in Engine.
+        (None if it runs), install (how it gets here), words, formats, drafter, tools, needs; see Engine.
     """
     version, obstacle, state = engine.version(), engine.obstacle(host), engine.state
     return {
@@ -82,14 +82,15 @@ def _block(console: Console, found: dict[str, Any], width: int) -> None:
     console.print(Text.assemble((found["name"], "bold"), f"  {state}"), width=width)
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", no_wrap=True)
-    table.add_column()
+    table.add_column(overflow="fold")
     table.add_row("what", Text(found["summary"]))
     table.add_row("runs here", Text("yes" if found["runs_here"] else f"no: {found['obstacle']}"))
-    if not found["installed"] and found["install"]:
-        table.add_row("get it", Text(found["install"]))
     if found["words"]:
         table.add_row("words", Text(", ".join(f"{found['name']}:{word}" for word in found["words"])))
     for title in ("formats", "drafter", "tools", "needs"):
         if found[title] and found[title] != "nothing":
             table.add_row(title, Text(found[title]))
     console.print(Padding(table, (0, 0, 0, 2)), width=width, highlight=False)
+    if not found["installed"] and found["install"]:
+        # In one piece however narrow the terminal is, so that it can be copied.
+        console.print(Text.assemble("  ", ("get it", "dim"), f"  {found['install']}"), soft_wrap=True)

@@ -32,6 +32,7 @@ def report(
             f"--beside {beside}: the only comparison that comes with the package is {PUBLISHED}."
         )
     console = Console()
+    folders = list({folder.resolve(): folder for folder in folders}.values())
     summaries = [show(folder, console) for folder in folders]
     if len(folders) > 1 or beside is not None:
         from onechip.ladder import published as comparisons

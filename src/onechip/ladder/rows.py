@@ -149,4 +149,6 @@ def _with_work(row: Row, groups: Mapping[Place, work.Groups]) -> Row:
 
 
 def _shown(row: Row) -> bool:
-    return any(entry.value is not None or entry.remark == "invalid" for entry in row.entries)
+    """Whether some arm has a figure, or broke a rule; memory is known of starts that came up only."""
+    broken = row.unit != "bytes" and any(entry.remark == "invalid" for entry in row.entries)
+    return broken or any(entry.value is not None for entry in row.entries)

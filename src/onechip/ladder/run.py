@@ -11,6 +11,7 @@ import re
 import shutil
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -18,7 +19,7 @@ import msgspec
 from onechip.errors import EngineError, LadderError
 from onechip.ladder import manifest as manifests
 from onechip.ladder import probe, prompts, weights
-from onechip.ladder.checkpoint import TokenCounter
+from onechip.ladder.checkpoint import TokenCounter, missing_field
 from onechip.ladder.disk import writing
 from onechip.ladder.engines import ENGINES, engine
 from onechip.ladder.engines.engine import Start
@@ -90,7 +91,8 @@ class Ladder:
         """
         entries = [self.manifest.arm(arm.name) for arm in self.manifest.plan.arms]
         absent = [entry.name for entry in entries if not entry.finished]
-        lame = [entry.name for entry in entries if entry.finished and entry.failures]
+        broken = {record.cell.arm for record in self.journal.records if record.invalid}
+        lame = [e.name for e in entries if e.finished and e.failures and e.name in broken]
         said = [
             f"{len(names)} of {len(entries)} arms {what}: {', '.join(names)}"
             for names, what in ((absent, "did not come up"), (lame, "failed on the way"))
@@ -130,9 +132,10 @@ class ArmRun:
         self.arm = arm
         self.entry = entry
         self.engine = ENGINES[arm.engine]
+        self.checkpoint: Path | None = None
         self.process: EngineProcess | None = None
         self.deaths = 0
-        self._during = ""
+        self._during = "getting its weights"
         self._warmed: set[str] = set()
 
     def run(self) -> None:
@@ -160,6 +163,8 @@ class ArmRun:
         log = error.log if error is not None else ()
         if not log and self.process is not None:
             log = self.process.last_lines()
+        if self.checkpoint is not None and (hint := missing_field(self.checkpoint, log)) is not None:
+            what = f"{what} {hint}"
         self.entry.failures.append(Failure(self._during, what, log))
         for line in (what, *(f"| {line}" for line in log)):
             self.ladder.screen.say(f"           {line}")
@@ -232,9 +237,12 @@ class ArmRun:
             launch, port, self.ladder.folder / "logs" / f"{_slug(self.arm.name)}.log"
         )
         self._warmed.clear()
-        return self.process.target, start.launch(self.process, self.arm, self.ladder.manifest.plan.limits)
+        waiting = partial(self.ladder.screen.waiting, self.arm.name)
+        limits = self.ladder.manifest.plan.limits
+        return self.process.target, start.launch(self.process, self.arm, limits, waiting)
 
     def _how(self, port: int) -> Start:
+        assert self.checkpoint is not None
         plan = self.ladder.manifest.plan
         return Start(self.arm, self.checkpoint, port, self._cache, this_host(), plan.at_once, plan.longest)
 

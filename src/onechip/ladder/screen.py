@@ -20,7 +20,7 @@ class Screen:
     def __init__(self, console: Console) -> None:
         self.console = console
         self._live = Live(console=console, auto_refresh=False, transient=True)
-        self._doing = ""
+        self._doing = self._waiting = ""
         self._since = time.monotonic()
 
     @contextmanager
@@ -37,6 +37,17 @@ class Screen:
     def doing(self, text: str) -> None:
         self._doing, self._since = text, time.monotonic()
         self.tick()
+
+    def waiting(self, name: str, what: str) -> None:
+        """What an arm is waited for: on a terminal with the time that has passed, elsewhere said once."""
+        if self._live.is_started:
+            if not self._doing.startswith(f"{name}: waiting"):
+                self._since = time.monotonic()
+            self._doing = f"{name}: {what}"
+            self.tick()
+        elif what != self._waiting:
+            self._waiting = what
+            self.say(f"           {what}")
 
     def tick(self) -> None:
         """Brings the elapsed time up to date."""
@@ -56,7 +67,8 @@ def label(cell: Cell) -> str:
     """A cell in a few words."""
     if cell.job in ("start", "acc"):
         return f"{cell.job} {cell.variant}"
-    return f"{cell.job} {cell.variant} at {cell.level}, repeat {cell.repeat + 1}"
+    at = f" at {cell.level}" if cell.job == "sweep" else ""
+    return f"{cell.job}, {cell.variant}{at}, repeat {cell.repeat + 1}"
 
 
 def _figure(record: CellRecord) -> str:

@@ -175,7 +175,8 @@ class _Maker:
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
         command = ["onechip", "convert", str(parent), str(folder / name), *options]
-        notes = [line.removeprefix(f"{fresh / name}: ") for line in said.splitlines() if line.strip()]
+        summary = said.rpartition(f"{fresh / name}: ")[2]  # behind the last state of the progress bar
+        notes = [line for line in summary.splitlines() if line.strip()]
         return Weights(str(folder / name), form, command, hashes, notes)
 
     def _convert(self, words: list[str], form: str, folder: Path) -> str:

@@ -43,6 +43,16 @@ def listens(leader: int, port: int) -> bool:
     return False
 
 
+def open_ports(leader: int) -> list[int]:
+    """Where a process and its children listen, as far as we may see it."""
+    found: set[int] = set()
+    with contextlib.suppress(psutil.Error):
+        root = psutil.Process(leader)
+        for process in (root, *root.children(recursive=True)):
+            found |= {at.laddr.port for at in process.net_connections(kind="tcp") if _is_open(at)}
+    return sorted(found)
+
+
 def _open_at(process: psutil.Process, port: int) -> bool:
     with contextlib.suppress(psutil.Error):
         return any(_at(found, port) for found in process.net_connections(kind="tcp"))
@@ -75,9 +85,11 @@ def _listeners(port: int) -> set[int | None]:
 
 
 def _at(connection: Any, port: int) -> bool:
-    return (
-        connection.status == psutil.CONN_LISTEN and bool(connection.laddr) and connection.laddr.port == port
-    )
+    return _is_open(connection) and connection.laddr.port == port
+
+
+def _is_open(connection: Any) -> bool:
+    return connection.status == psutil.CONN_LISTEN and bool(connection.laddr)
 
 
 def _belongs(pid: int, leader: int) -> bool:

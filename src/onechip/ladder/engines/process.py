@@ -20,12 +20,14 @@ from onechip.ladder.client import fetch
 from onechip.ladder.disk import writing
 from onechip.ladder.engines import memory
 from onechip.ladder.engines.engine import Launch
-from onechip.ladder.engines.port import HOST, IN_USE, PortTakenError, is_open, listens, stranger
+from onechip.ladder.engines.port import HOST, IN_USE, PortTakenError, is_open, listens, open_ports, stranger
 from onechip.ladder.probe import KeyWantedError
 from onechip.ladder.target import Target
 
 POLL_S = 0.02
 """How finely the stretches of a start are measured."""
+TELL_S, TELL_AGAIN_S = 10.0, 1.0
+"""After what time of a start it is said what is waited for, and how often."""
 STOP = ((signal.SIGINT, 5.0), (signal.SIGTERM, 15.0))
 """Signals and how long each may take. What a shell started in its background may be deaf to the first."""
 LOG_LINES = 12
@@ -35,6 +37,8 @@ EXCEPTION = re.compile(r"\b[A-Z]\w*(?:Error|Exception): .+")
 MOST_EXCEPTIONS = 4
 NOISE = re.compile(r" - (?:leaked|\.\.\. skipped)|nanobind: |See https://nanobind")
 """Bindings made with nanobind list hundreds of objects whenever Python ends; vLLM has several of these."""
+ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+"""Colours, cursor moves and titles of terminals (ECMA-48)."""
 NOBODY = 0
 """Of no process: an engine that is not running owns no port."""
 GATE = 'read go && exec "$@"'
@@ -46,9 +50,11 @@ LEASH = "cat >/dev/null; kill -KILL -$0"
 def telling(text: str) -> tuple[str, ...]:
     """The last LOG_LINES lines of a log; before them the last exceptions, where these lie further back.
 
-    An engine of several processes writes much about its orderly end after the reason for it.
+    An engine of several processes writes much about its orderly end after the reason for it. Colours are
+    left out, and of a line that was drawn again and again only the last state is kept.
     """
-    lines = [line.rstrip()[:400] for line in text.splitlines() if line.strip() and not NOISE.match(line)]
+    drawn = (line.rstrip().rpartition("\r")[2] for line in ESCAPE.sub("", text).split("\n"))
+    lines = [line[:400] for line in drawn if line.strip() and not NOISE.match(line)]
     last, earlier = lines[-LOG_LINES:], lines[:-LOG_LINES]
     said = "\n".join(last)
     found = {match[0]: line for line in earlier if (match := EXCEPTION.search(line)) and match[0] not in said}
@@ -98,8 +104,13 @@ class EngineProcess:
         self._process.stdin.write(b"go\n")
         self._process.stdin.close()
 
-    def wait_ready(self, first_token: Callable[[], bool], limit_s: float) -> dict[str, float]:
+    def wait_ready(
+        self, first_token: Callable[[], bool], limit_s: float, waiting: Callable[[str], None]
+    ) -> dict[str, float]:
         """Waits for the port, for health, for the first real token.
+
+        Args:
+            waiting: told what is waited for, about once a second from TELL_S on.
 
         Returns:
             CellRecord.measured of job start: the stretches in seconds.
@@ -109,12 +120,12 @@ class EngineProcess:
             EngineError: the process died or was not ready in time; with the last lines of its log.
         """
         end = self._spawned_s + limit_s
-        port = self._until(lambda: is_open(self.target.port), end, "opened its port")
+        port = self._until(lambda: is_open(self.target.port), end, "opened its port", waiting)
         # The whole search takes longer than some engines need to become healthy: it comes after the clock.
         if not listens(self._pid, self.target.port):
             self._own_port()
-        healthy = self._until(self._healthy, end, f"answered {self.launch.health} with 200")
-        token = self._until(first_token, end, "gave a first token")
+        healthy = self._until(self._healthy, end, f"answered {self.launch.health} with 200", waiting)
+        token = self._until(first_token, end, "gave a first token", waiting)
         self._own_port()
         return {
             "spawn_to_port_s": port - self._spawned_s,
@@ -137,8 +148,15 @@ class EngineProcess:
         assert self._process is not None
         return self._process.pid
 
-    def _until(self, reached: Callable[[], bool], end_s: float, what: str) -> float:
+    def _until(
+        self, reached: Callable[[], bool], end_s: float, what: str, waiting: Callable[[str], None]
+    ) -> float:
+        told_s = self._spawned_s + TELL_S
         while not reached():
+            if time.perf_counter() > told_s:
+                told_s = time.perf_counter() + TELL_AGAIN_S
+                most = f"{end_s - self._spawned_s:.0f} s at most"
+                waiting(f"waiting until it has {what}{self._elsewhere()}, {most}")
             if not self.alive:
                 log = self.last_lines()
                 kind = PortTakenError if IN_USE.search("\n".join(log)) else EngineError
@@ -150,6 +168,13 @@ class EngineProcess:
                 )
             time.sleep(POLL_S)
         return time.perf_counter()
+
+    def _elsewhere(self) -> str:
+        """Where it listens instead, as long as it does not listen on the ladder's port."""
+        if is_open(self.target.port):
+            return ""
+        ports = ", ".join(map(str, open_ports(self._pid)))
+        return f" {self.target.port}" + (f" (it listens on {ports})" if ports else "")
 
     def _healthy(self) -> bool:
         with contextlib.suppress(OSError, ValueError):

@@ -52,14 +52,19 @@ def first_token(target: Target, arm: Arm) -> Callable[[], bool]:
     return came
 
 
-def launch(process: EngineProcess, arm: Arm, limits: Limits) -> dict[str, float]:
+def launch(
+    process: EngineProcess, arm: Arm, limits: Limits, waiting: Callable[[str], None]
+) -> dict[str, float]:
     """Spawns an engine and waits for its first token; CellRecord.measured.
+
+    Args:
+        waiting: told what is waited for, once that takes long.
 
     Raises:
         EngineError: it did not get that far.
     """
     process.spawn()
-    measured = process.wait_ready(first_token(process.target, arm), limits.start_s)
+    measured = process.wait_ready(first_token(process.target, arm), limits.start_s, waiting)
     for name, size in (
         ("resident_bytes", process.resident_bytes()),
         ("device_bytes", process.device_bytes()),

@@ -50,7 +50,7 @@ def probability(p: float) -> str:
 
 def where(place: Place) -> str:
     """One place of the ladder, for lists."""
-    at = f" at {place.level}" if place.job in ("sweep", "one") else ""
+    at = f" at {place.level}" if place.job == "sweep" else ""
     return f"{place.job} {place.variant}{at}"
 
 
