@@ -28,6 +28,7 @@ KEPT_FINGERPRINTS = 8
 
 PROGRAM_SOURCES = (
     "kernels/*.py",
+    "kernels/cpu/*.py",
     "models/decoder.py",
     "models/architecture.py",
     "engine/attention.py",
