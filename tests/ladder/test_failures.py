@@ -87,7 +87,7 @@ class Made:
             assert log in text
         assert what in self.said.getvalue()
         assert log in self.said.getvalue()
-        lost = any(record.invalid for record in read_records(self.out))
+        lost = not self.bad.finished or any(record.invalid for record in self.records("bad"))
         assert (self.shortfall is not None and "of 2 arms" in self.shortfall) is lost
 
 

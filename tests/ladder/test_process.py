@@ -37,5 +37,7 @@ def test_an_exception_among_the_last_lines_stands_once() -> None:
 
 
 def test_colours_and_bars_are_left_out() -> None:
-    log = "\x1b[2m2026-11-30\x1b[0m \x1b[31mERROR\x1b[0m no field\nloading 1 %\rloading 99 %\r\n\x1b]0;title\x07done"
-    assert telling(log) == ("2026-11-30 ERROR no field", "loading 99 %", "done")
+    log = (
+        "\x1b[2m9:41\x1b[0m \x1b[31mERROR\x1b[0m no field\nloading 1 %\rloading 99 %\r\n\x1b]0;title\x07done"
+    )
+    assert telling(log) == ("9:41 ERROR no field", "loading 99 %", "done")

@@ -97,7 +97,8 @@ def test_the_front_is_run_by_the_engines_own_python(text_only: Path, tmp_path: P
     assert ENGINE.version() == "0.9.5"
     command, environment = launch(text_only, tmp_path / "cache", "--dtype", "f32")
     assert command[0] == str(recipe.python("mistral.rs"))
-    assert Path(command[1]).is_file()
+    assert command[1] == "-I"
+    assert Path(command[2]).is_file()
     assert command[command.index("--model") + 1] == str(tmp_path / "cache" / "nested")
     assert command[command.index("--requests") + 1] == "9"
     assert command[-2:] == ["--dtype", "f32"]

@@ -42,7 +42,7 @@ def _launch(start: Start) -> Launch:
     if "f32" in start.arm.flags:
         # Its cache is float16 on a CPU whatever the weights are, unless this is set.
         environment["MISTRALRS_CPU_KV_F32"] = "1"
-    return Launch([str(recipe.python(NAME)), str(FRONT), *words, *start.arm.flags], environment)
+    return Launch([str(recipe.python(NAME)), "-I", str(FRONT), *words, *start.arm.flags], environment)
 
 
 def _companions(model: str, cache: Path) -> list[str]:
