@@ -93,4 +93,4 @@ def _block(console: Console, found: dict[str, Any], width: int) -> None:
     console.print(Padding(table, (0, 0, 0, 2)), width=width, highlight=False)
     if not found["installed"] and found["install"]:
         # In one piece however narrow the terminal is, so that it can be copied.
-        console.print(Text.assemble("  ", ("get it", "dim"), f"  {found['install']}"), soft_wrap=True)
+        console.print(Text.assemble("  ", (f"{'get it':<11}", "dim"), found["install"]), soft_wrap=True)

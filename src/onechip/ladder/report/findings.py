@@ -217,7 +217,7 @@ def _choice(summary: Summary) -> Iterator[Finding]:
     compared = [
         (i, row.verdict.leader)
         for i, row in enumerate(summary.rows)
-        if row.verdict.outcome in ("not separated", "too few repeats")
+        if row.verdict.outcome in ("not separated", "too few repeats") and _one_is_ahead(row)
     ]
     if not compared or any(row.verdict.outcome == "medal" for row in summary.rows):
         return
@@ -226,10 +226,18 @@ def _choice(summary: Summary) -> Iterator[Finding]:
     leaders = [arm for arm in summary.arms if ahead[arm] == most]
     each = " each" if len(leaders) > 1 else ""
     yield Finding(
-        f"If you have to choose today: {' and '.join(leaders)} had the best figure in {most}{each} of"
-        f" {len(compared)} rows that compare arms. That is not established: another run may say otherwise.",
+        f"If you have to choose today: {' and '.join(leaders)} had the best figure in {most}{each} of the"
+        f" {len(compared)} rows in which one arm is ahead. That is not established:"
+        " another run may say otherwise.",
         tuple(f"/rows/{i}" for i, _ in compared),
     )
+
+
+def _one_is_ahead(row: Row) -> bool:
+    """Whether no arm that is compared has the leader's very figure."""
+    values = [found.value for found in row.entries if found.arm not in row.verdict.unlike]
+    best = next(found.value for found in row.entries if found.arm == row.verdict.leader)
+    return values.count(best) == 1
 
 
 def _value(row: Row, arm: str | None) -> str:
