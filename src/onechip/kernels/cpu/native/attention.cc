@@ -8,8 +8,6 @@
 namespace onechip {
 namespace {
 
-constexpr size_t kMostWidth = 1024;
-
 const AttentionKernels& kernels_for(const Tiles& tiles, bool bf16) {
   if (std::strcmp(tiles.name, "avx2") == 0) return bf16 ? kAvx2AttentionBf16 : kAvx2AttentionF32;
   if (!bf16) return kAvx512AttentionF32;

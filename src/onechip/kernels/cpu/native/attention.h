@@ -19,6 +19,8 @@ constexpr int kWidthStep = 32;
 // Queries that are computed together; what one of them sees is read for all.
 constexpr int kTogether = 8;
 
+constexpr size_t kMostWidth = 1024;
+
 constexpr int padded_width(int width) { return (width + kWidthStep - 1) / kWidthStep * kWidthStep; }
 
 // Rows of one block, by position within the block; [first, last) of them are given, both multiples of kKeyStep.

@@ -12,7 +12,6 @@ namespace {
 
 constexpr size_t kTileQueries = 64;   // a tile's queries, unless one row has more
 constexpr size_t kPiecesPerThread = 4;
-constexpr size_t kMostWidth = 1024;
 
 alignas(64) const uint8_t kZeros[kMostWidth * sizeof(float)] = {};
 
