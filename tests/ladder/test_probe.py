@@ -170,6 +170,7 @@ def test_a_list_of_models_in_another_shape(models: Any) -> None:
             b"SSH-2.0-OpenSSH_9.9\r\n\r\n",
             "cannot be asked: the answer does not start with an HTTP status line",
         ),
+        (b"\xff\xfe", r"cannot be asked: the connection was lost: closed by the server after b'.xff.xfe'"),
         (b"", "cannot be asked: the connection was lost: closed by the server"),
     ],
 )

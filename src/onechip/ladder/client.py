@@ -136,7 +136,9 @@ class Connection(asyncio.Protocol):
         head = self._tail.head
         if exc is not None or head is None:
             self.stale = not self._exchange.arrivals
-            self._exchange.error = f"the connection was lost: {exc or 'closed by the server, no answer'}."
+            begun = b"".join(data for _, data in self._exchange.arrivals)[:40]
+            how = f"closed by the server after {begun!r}" if begun else "closed by the server, no answer"
+            self._exchange.error = f"the connection was lost: {exc or how}."
         elif head.chunked or head.length is not None:
             self._exchange.error = "the server closed the connection inside an answer."
         self._end(perf_counter_ns())

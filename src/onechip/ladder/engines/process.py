@@ -28,6 +28,7 @@ POLL_S = 0.02
 """How finely the stretches of a start are measured."""
 TELL_S, TELL_AGAIN_S = 10.0, 1.0
 """After what time of a start it is said what is waited for, and how often."""
+MOST_PORTS = 2
 STOP = ((signal.SIGINT, 5.0), (signal.SIGTERM, 15.0))
 """Signals and how long each may take. What a shell started in its background may be deaf to the first."""
 LOG_LINES = 12
@@ -173,8 +174,10 @@ class EngineProcess:
         """Where it listens instead, as long as it does not listen on the ladder's port."""
         if is_open(self.target.port):
             return ""
-        ports = ", ".join(map(str, open_ports(self._pid)))
-        return f" {self.target.port}" + (f" (it listens on {ports})" if ports else "")
+        ports = open_ports(self._pid)
+        # An engine of several processes has many for itself, which would say nothing.
+        listed = f" (it listens on {', '.join(map(str, ports))})" if 0 < len(ports) <= MOST_PORTS else ""
+        return f" {self.target.port}{listed}"
 
     def _healthy(self) -> bool:
         with contextlib.suppress(OSError, ValueError):
