@@ -183,7 +183,7 @@ def test_the_second_start_compiles_nothing(acorn_engine: Engine, engine_cache: P
     assert compiles.total == 0
     plan = acorn_engine._loaded.plan
     kept = list(engine_cache.glob("executables/*/*.bin"))
-    assert len(kept) == 1 + len(plan.chunk_buckets) + len(plan.row_buckets)
+    assert len(kept) == 2 + len(plan.chunk_buckets) + len(plan.row_buckets)
 
 
 def test_damaged_weights_are_refused_at_the_start(tmp_path: Path, engine_cache: Path) -> None:
@@ -197,18 +197,22 @@ def test_damaged_weights_are_refused_at_the_start(tmp_path: Path, engine_cache: 
 
 
 class Jammed:
-    """A device whose programs fail, or hang until they are let go."""
+    """A device whose programs fail, or hang until they are let go, and then choose token 9 for everybody."""
 
     def __init__(self, loaded: LoadedEngine) -> None:
         self.loaded = loaded
         self.release = threading.Event()
         self.error: Exception | None = None
 
-    def program(self, *_: object) -> object:
+    def join(self, *_: object) -> object:
         if self.error:
             raise self.error
         self.release.wait(30)
-        return self.loaded.state, np.int32(0)
+        return self.loaded.state
+
+    def decode(self, *_: object) -> object:
+        plan = self.loaded.plan
+        return self.loaded.state, np.full((plan.window, plan.slots), 9, np.int32)
 
 
 @pytest.fixture
@@ -217,7 +221,8 @@ def jammed(acorn_engine: Engine) -> Jammed:
 
 
 def jammed_engine(jammed: Jammed, **config: int) -> tuple[Engine, Client]:
-    loaded = replace(jammed.loaded, prefill=dict.fromkeys(jammed.loaded.prefill, jammed.program))
+    decode = dict.fromkeys(jammed.loaded.decode, jammed.decode)
+    loaded = replace(jammed.loaded, join=jammed.join, decode=decode)
     engine = Engine(loaded, EngineConfig(ACORN, **config))
     client = Client(engine)
     engine.start(client.deliver)

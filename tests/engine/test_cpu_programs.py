@@ -16,7 +16,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from onechip.engine import programs, sampling
+from onechip.engine import programs
 from onechip.engine.attention import Chunk
 from onechip.engine.cache import Cache
 from onechip.engine.plan import Plan
@@ -32,7 +32,7 @@ from onechip.models.weights import load_weights
 GOLDEN = Path(__file__).parents[1] / "golden"
 CASES = ("e2b", "e4b", "12b", "31b", "gemma3", "llama3", "mistral")
 SLOTS = 4
-PLAN = Plan(768, SLOTS, jnp.float32, (SLOTS,), (16, 64), 4, 0, 0, 0, 0)
+PLAN = Plan(768, SLOTS, jnp.float32, (SLOTS,), (16, 64), True, 4, 0, 0, 0, 0)
 
 OURS, WHY_NOT = choose("cpu")
 PLAIN = xla.PlainKernels()
@@ -79,22 +79,22 @@ def compiled(case: str, kernels: Kernels, name: str) -> Any:
 
 
 def run(case: str, kernels: Kernels, prompt: np.ndarray, size: int) -> tuple[list[int], np.ndarray]:
-    """A prompt in slot 2, in chunks of `size`, then its greedy text -> first token, logits of 24 steps."""
+    """A prompt in slot 2, in chunks of `size`, then its greedy text -> its tokens, logits of 24 steps."""
     config, _ = fused(case)
     params = placed(case, kernels)
     state = programs.listing(config, PLAN, kernels, params)[0].function()
-    for start in range(0, len(prompt), size):
-        piece = prompt[start : start + size]
+    rows = np.arange(64, dtype=np.int32)
+    for start in range(0, len(prompt) - 1, size):
+        piece = prompt[start : min(start + size, len(prompt) - 1)]
         chunk = Chunk(
             tokens=np.pad(piece, (0, 64 - len(piece)), constant_values=3).astype(np.int32),
-            slot=np.int32(2),
-            start=np.int32(start),
+            slots=0 * rows + 2,
+            positions=rows + np.int32(start),
             valid=np.int32(len(piece)),
-            is_last=np.bool_(start + size >= len(prompt)),
         )
-        state, token = compiled(case, kernels, "prefill")(params, state, chunk, sampling.rows_of())
-    tokens, kept, out = [int(token)], state.cache, []
-    for position in range(len(prompt), len(prompt) + 24):
+        state, _ = compiled(case, kernels, "prefill")(params, state, chunk)
+    tokens, kept, out = [int(prompt[-1])], state.cache, []
+    for position in range(len(prompt) - 1, len(prompt) + 23):
         kept, logits = compiled(case, kernels, "decode_step")(
             params,
             kept,
@@ -120,3 +120,30 @@ def test_logits_and_text_are_those_of_plain_jax(case: str) -> None:
     config, _ = fused(case)
     if Computation(config, OURS, jnp.float32).attend_rows is not None:
         np.testing.assert_array_equal(again, logits)  # to the bit: how a prompt is cut changes nothing
+
+
+def test_prompts_that_share_a_chunk_are_computed_as_if_alone() -> None:
+    """Three prompts in one program, to the bit as one by one."""
+    config, _ = fused("e2b")
+    params = placed("e2b", OURS)
+    with np.load(GOLDEN / "e2b" / "golden.npz") as stored:
+        text = stored["tokens_0"].astype(np.int32)
+    parts = [(3, text[:20]), (0, text[5:6]), (1, text[7:30])]
+
+    def run_parts(*chunks: list[tuple[int, np.ndarray]]) -> Cache:
+        state = programs.listing(config, PLAN, OURS, params)[0].function()
+        for chunk in chunks:
+            numbers = np.zeros((3, 64), np.int32)
+            columns = [
+                np.stack([tokens, np.full_like(tokens, slot), np.arange(len(tokens), dtype=np.int32)])
+                for slot, tokens in chunk
+            ]
+            joined = np.concatenate(columns, axis=1)
+            numbers[:, : joined.shape[1]] = joined
+            rows = Chunk(*numbers, np.int32(joined.shape[1]))
+            state, _ = compiled("e2b", OURS, "prefill")(params, state, rows)
+        return jax.tree.map(np.asarray, state.cache)
+
+    together, alone = run_parts(parts), run_parts(*([part] for part in parts))
+    jax.tree.map(np.testing.assert_array_equal, together, alone)
+    assert any(kept.k[3].any() for kept in together.values())

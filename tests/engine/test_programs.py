@@ -16,11 +16,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from onechip.engine import programs, sampling
+from onechip.engine import programs
 from onechip.engine.attention import Chunk
 from onechip.engine.cache import Cache
+from onechip.engine.core import joins_of
 from onechip.engine.plan import Plan
 from onechip.engine.programs import State
+from onechip.engine.types import Request
 from onechip.kernels import xla
 from onechip.kernels.xla import PlainKernels
 from onechip.models import decoder
@@ -60,7 +62,7 @@ def texts(case: str) -> list[Text]:
 
 
 def plan() -> Plan:
-    return Plan(CONTEXT, SLOTS, jnp.float32, (2, SLOTS), (16, 64), 4, 0, 0, 0, 0)
+    return Plan(CONTEXT, SLOTS, jnp.float32, (2, SLOTS), (16, 64), False, 4, 0, 0, 0, 0)
 
 
 @cache
@@ -75,6 +77,7 @@ def compiled(case: str, name: str) -> Any:
 
     functions = {
         "prefill": partial(programs.prefill, computation),
+        "join": programs.join,
         "decode": partial(programs.decode, computation, plan().window),
         "decode_step": decode_logits,
         "forward": partial(decoder.forward, config, dtype=jnp.float32),
@@ -90,20 +93,20 @@ class Device:
         self.config, self.params = model(case)
         self.state: State = programs.listing(self.config, plan(), PlainKernels(), self.params)[0].function()
 
-    def prefill(self, slot: int, prompt: np.ndarray, size: int, bucket: int) -> int:
-        """Run a prompt in chunks of `size` tokens, each padded to `bucket`; the first token."""
-        for start in range(0, len(prompt), size):
-            piece = prompt[start : start + size]
+    def prefill(self, slot: int, prompt: np.ndarray, size: int, bucket: int) -> None:
+        """Run a prompt in chunks of `size` tokens, each padded to `bucket`; its last token joins."""
+        for start in range(0, len(prompt) - 1, size):
+            piece = prompt[start : min(start + size, len(prompt) - 1)]
+            rows = np.arange(bucket, dtype=np.int32)
             chunk = Chunk(
                 tokens=np.pad(piece, (0, bucket - len(piece)), constant_values=3).astype(np.int32),
-                slot=np.int32(slot),
-                start=np.int32(start),
+                slots=0 * rows + np.int32(slot),
+                positions=rows + np.int32(start),
                 valid=np.int32(len(piece)),
-                is_last=np.bool_(start + size >= len(prompt)),
             )
-            row = sampling.rows_of()
-            self.state, token = compiled(self.case, "prefill")(self.params, self.state, chunk, row)
-        return int(token)
+            self.state, _ = compiled(self.case, "prefill")(self.params, self.state, chunk)
+        whole = Request("", tuple(prompt.tolist()))
+        self.state = compiled(self.case, "join")(self.state, joins_of(((slot, whole),), SLOTS))
 
     def decode(self, *slots: int) -> np.ndarray:
         """One window for these slots -> tokens [steps, SLOTS]."""
@@ -111,8 +114,8 @@ class Device:
         self.state, tokens = compiled(self.case, "decode")(self.params, self.state, active)
         return np.asarray(tokens)
 
-    def continuation(self, slot: int, first: int) -> list[int]:
-        tokens = [first]
+    def continuation(self, slot: int) -> list[int]:
+        tokens: list[int] = []
         while len(tokens) < 64:
             tokens += self.decode(slot)[:, slot].tolist()
         return tokens[:64]
@@ -125,8 +128,8 @@ class Device:
 def test_greedy_text_is_transformers(case: str, size: int, bucket: int) -> None:
     for text in texts(case):
         device = Device(case)
-        first = device.prefill(3, text.prompt, size, bucket)
-        np.testing.assert_array_equal(device.continuation(3, first), text.continuation)
+        device.prefill(3, text.prompt, size, bucket)
+        np.testing.assert_array_equal(device.continuation(3), text.continuation)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -135,9 +138,10 @@ def test_logits_of_decode_are_transformers(case: str) -> None:
     device = Device(case)
     device.prefill(0, text.prompt, 64, 64)
     cache_, active = device.state.cache, np.array([True, False])
-    start = len(text.prompt)
-    for position in range(start, start + 40):
-        tokens = np.array([text.continuation[position - start], 5], np.int32)
+    whole = np.concatenate([text.prompt, text.continuation])
+    last = len(text.prompt) - 1
+    for position in range(last, last + 40):
+        tokens = np.array([whole[position], 5], np.int32)
         cache_, logits = compiled(case, "decode_step")(
             device.params, cache_, tokens, np.array([position, 0], np.int32), active
         )
@@ -150,24 +154,29 @@ def test_joining_and_leaving_does_not_disturb_the_others(case: str) -> None:
     """Two texts in eight slots, joined at different times, chunks between windows, slots used again."""
     long, short = texts(case)
     device = Device(case)
-    out: dict[int, list[int]] = {5: [device.prefill(5, long.prompt, 64, 64)]}
+    out: dict[int, list[int]] = {}
+
+    def begin(slot: int, text: Text, size: int, bucket: int) -> None:
+        device.prefill(slot, text.prompt, size, bucket)
+        out[slot] = []
 
     def window(*slots: int) -> None:
         tokens = device.decode(*slots)
         for slot in slots:
             out[slot] += tokens[:, slot].tolist()
 
+    begin(5, long, 64, 64)
     window(5)
-    out[0] = [device.prefill(0, short.prompt, 16, 16)]
+    begin(0, short, 16, 16)
     window(0, 5)
-    out[7] = [device.prefill(7, long.prompt, 16, 16)]
+    begin(7, long, 16, 16)
     window(0, 5, 7)
     window(5, 7)  # slot 0 is idle for a window
-    out[0] = [device.prefill(0, long.prompt, 7, 16)]  # and then somebody else's
+    begin(0, long, 7, 16)  # and then somebody else's
     for _ in range(12):
         window(0, 5, 7)
     for slot in (0, 5, 7):
-        np.testing.assert_array_equal(out[slot][:49], long.continuation[:49])
+        np.testing.assert_array_equal(out[slot][:48], long.continuation[:48])
 
 
 @pytest.mark.parametrize("length", [255, 256, 257, 600])
@@ -176,13 +185,13 @@ def test_prompts_longer_than_a_block_of_keys(length: int) -> None:
     config = model("e2b")[0]
     prompt = np.random.default_rng(length).integers(10, config.vocab, length).astype(np.int32)
     device = Device("e2b")
-    first = device.prefill(1, prompt, 64, 64)
-    produced = [first, *device.decode(1)[:, 1].tolist()]
+    device.prefill(1, prompt, 64, 64)
+    produced = device.decode(1)[:, 1].tolist()
     whole = np.concatenate([prompt, produced])[None]
     padded = np.pad(whole, ((0, 0), (0, 640 - whole.shape[1])))
     unfused = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), load_weights(GOLDEN / "e2b", config))
     logits = np.asarray(compiled("e2b", "forward")(unfused, padded, np.arange(640, dtype=np.int32)[None]))
-    np.testing.assert_array_equal(logits[0, length - 1 : length + 4].argmax(-1), produced)
+    np.testing.assert_array_equal(logits[0, length - 1 : length + 3].argmax(-1), produced)
 
 
 def test_idle_and_padded_rows_write_nothing() -> None:
@@ -204,4 +213,4 @@ def test_idle_and_padded_rows_write_nothing() -> None:
 def test_the_listing_has_every_program_of_a_plan() -> None:
     config, params = model("e2b")
     names = [program.name for program in programs.listing(config, plan(), PlainKernels(), params)]
-    assert names == ["init", "prefill[16]", "prefill[64]", "decode[2]", "decode[8]"]
+    assert names == ["init", "join", "prefill[16]", "prefill[64]", "decode[2]", "decode[8]"]

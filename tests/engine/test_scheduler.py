@@ -2,54 +2,74 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onechip.engine import scheduler
-from onechip.engine.scheduler import DecodeWindow, Limits, PrefillChunk, Result, State, Turn
+from onechip.engine.scheduler import DecodeWindow, Limits, PrefillChunk, PrefillPart, Result, State, Turn
 from onechip.engine.types import NO_TOKEN, Event, Request, SamplingParams
 
 STOP = 7
-LIMITS = Limits(row_buckets=(2, 4, 6), chunk_buckets=(4, 16), window=3, prefill_budget=32)
+LIMITS = Limits((2, 4, 6), chunk_buckets=(4, 16), shared_chunks=False, window=3, prefill_budget=32)
 
 
 def request(name: str, prompt: int = 5, max_tokens: int = 4) -> Request:
     return Request(name, tuple(range(100, 100 + prompt)), SamplingParams(max_tokens=max_tokens))
 
 
-def submitted(*requests: Request) -> State:
-    state = scheduler.initial(LIMITS)
+def submitted(*requests: Request, limits: Limits = LIMITS) -> State:
+    state = scheduler.initial(limits)
     for entry in requests:
         state = scheduler.submit(state, entry, frozenset({STOP}))
     return state
 
 
-def results_of(work: PrefillChunk | DecodeWindow, token: int) -> list[Result]:
-    if isinstance(work, PrefillChunk):
-        return [Result(work.slot, work.request.id, (token,))]
+def results_of(work: DecodeWindow, token: int) -> list[Result]:
     return [Result(slot, name, (token,) * work.steps) for slot, name in work.rows]
 
 
-def work_of(turn: Turn) -> list[PrefillChunk | DecodeWindow]:
-    work: list[PrefillChunk | DecodeWindow] = [chunk for chunk in turn.prefills if chunk.is_last]
-    return work + ([turn.decode] if turn.decode else [])
-
-
 def test_one_request_from_prompt_to_length() -> None:
-    state, turn = scheduler.plan(submitted(request("a", prompt=5, max_tokens=4)))
-    chunk = turn.prefills[0]
-    assert (chunk.slot, chunk.start, chunk.valid, chunk.bucket, chunk.is_last) == (0, 0, 5, 16, True)
+    entry = request("a", prompt=5, max_tokens=4)
+    state, turn = scheduler.plan(submitted(entry))
+    assert turn.prefills == (PrefillChunk((PrefillPart(0, entry, 0, 4),), bucket=4),)
+    assert turn.joins == ((0, entry),), "the last token of the prompt goes with the first decode step"
     assert turn.decode == DecodeWindow(rows=((0, "a"),), bucket=2, steps=3)
-    state, events = scheduler.apply(state, [Result(0, "a", (1,))])
-    assert events == [Event("a", (1,))]
     state, turn = scheduler.plan(state)
-    assert turn.empty, "four tokens were asked for, and four have been sent for"
-    state, events = scheduler.apply(state, [Result(0, "a", (2, 3, 4))])
-    assert events == [Event("a", (2, 3, 4), "length")]
+    assert (turn.prefills, turn.joins) == ((), ())
+    assert turn.decode is not None
+    state, events = scheduler.apply(state, [Result(0, "a", (1, 2, 3))])
+    assert events == [Event("a", (1, 2, 3))]
+    state, turn = scheduler.plan(state)
+    assert turn.empty, "four tokens were asked for, and six have been sent for"
+    state, events = scheduler.apply(state, [Result(0, "a", (4, 5, 6))])
+    assert events == [Event("a", (4,), "length")]
     assert state.idle
+
+
+def test_a_prompt_of_one_token_needs_no_chunk() -> None:
+    entry = request("a", prompt=1)
+    _, turn = scheduler.plan(submitted(entry))
+    assert (turn.prefills, turn.joins) == ((), ((0, entry),))
+    assert turn.decode is not None
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_prompts_share_chunks_where_programs_can(shared: bool) -> None:
+    """7 + 4 + 1 + 20 tokens besides the last ones, 16 at once, 32 in a turn."""
+    limits = replace(LIMITS, shared_chunks=shared)
+    entries = [request(f"r{n}", prompt + 1, 90) for n, prompt in enumerate((7, 4, 1, 20))]
+    _, turn = scheduler.plan(submitted(*entries, limits=limits))
+    sizes = [[(part.request.id, part.start, part.valid) for part in chunk.parts] for chunk in turn.prefills]
+    if shared:
+        assert sizes == [[("r0", 0, 7), ("r1", 0, 4), ("r2", 0, 1), ("r3", 0, 4)], [("r3", 4, 16)]]
+        assert len(turn.joins) == 4
+    else:
+        assert sizes == [[("r0", 0, 7)], [("r1", 0, 4)], [("r2", 0, 1)]]
+        assert [name for name, _ in turn.joins] == [0, 1, 2]
+    assert sum(chunk.bucket for chunk in turn.prefills) <= LIMITS.prefill_budget
 
 
 def test_stop_token_ends_inside_a_window_and_the_late_window_is_thrown_away() -> None:
@@ -60,7 +80,7 @@ def test_stop_token_ends_inside_a_window_and_the_late_window_is_thrown_away() ->
     assert events == [Event("a", (2, STOP), "stop")]
     state = scheduler.submit(state, request("b"), frozenset({STOP}))
     state, turn = scheduler.plan(state)
-    assert turn.prefills[0].slot == 0, "the slot is free at once"
+    assert turn.joins[0][0] == 0, "the slot is free at once"
     state, events = scheduler.apply(state, [Result(0, "a", (5, 5, 5))])
     assert events == []
 
@@ -75,14 +95,16 @@ def test_logits_that_are_no_numbers_end_one_request_with_an_error() -> None:
 def test_long_prompt_is_cut_into_chunks_within_the_budget_while_others_run() -> None:
     state, _ = scheduler.plan(submitted(request("short", prompt=3, max_tokens=40)))
     state = scheduler.submit(state, request("long", prompt=70), frozenset())
-    starts = []
+    starts, joined = [], []
     for _ in range(3):
         state, turn = scheduler.plan(state)
         assert sum(chunk.bucket for chunk in turn.prefills) <= LIMITS.prefill_budget
         assert turn.decode is not None
         assert (0, "short") in turn.decode.rows
-        starts += [(chunk.start, chunk.valid, chunk.is_last) for chunk in turn.prefills]
-    assert starts == [(0, 16, False), (16, 16, False), (32, 16, False), (48, 16, False), (64, 6, True)]
+        starts += [(part.start, part.valid) for chunk in turn.prefills for part in chunk.parts]
+        joined += [entry.id for _, entry in turn.joins]
+    assert starts == [(0, 16), (16, 16), (32, 16), (48, 16), (64, 5)]
+    assert joined == ["long"]
 
 
 def test_row_bucket_covers_the_highest_slot() -> None:
@@ -107,9 +129,9 @@ def test_cancel_waiting_running_and_unknown() -> None:
 class World:
     """The engine's loop with a device that answers by script, and what every request must have seen."""
 
+    state: State
     stop_at: dict[str, int]
-    state: State = field(default_factory=lambda: scheduler.initial(LIMITS))
-    in_flight: list[PrefillChunk | DecodeWindow] = field(default_factory=list)
+    in_flight: list[DecodeWindow] = field(default_factory=list)
     emitted: dict[str, int] = field(default_factory=dict)
     finished: dict[str, str] = field(default_factory=dict)
     produced: dict[str, int] = field(default_factory=dict)
@@ -121,7 +143,7 @@ class World:
             if event.finish:
                 self.finished[event.request_id] = event.finish
 
-    def read(self, work: PrefillChunk | DecodeWindow) -> None:
+    def read(self, work: DecodeWindow) -> None:
         results = []
         for result in results_of(work, token=1):
             done = self.produced.get(result.request_id, 0)
@@ -141,7 +163,10 @@ class World:
             rows = [slot for slot, _ in turn.decode.rows]
             assert len(rows) == len(set(rows))
         assert len(turn.prefills) == 1 or sum(c.bucket for c in turn.prefills) <= LIMITS.prefill_budget
-        self.in_flight += work_of(turn)
+        for chunk in turn.prefills:
+            assert 0 < chunk.valid <= chunk.bucket
+            assert len(chunk.parts) == 1 or self.state.limits.shared_chunks
+        self.in_flight += [turn.decode] if turn.decode else []
         while len(self.in_flight) > (1 if turn.decode else 0):
             self.read(self.in_flight.pop(0))
         return turn
@@ -159,11 +184,12 @@ def arrivals(draw: st.DrawFn) -> list[tuple[int, Request, int, int | None]]:
 
 
 @settings(max_examples=200, deadline=None)
-@given(arrivals())
+@given(arrivals(), st.booleans())
 def test_every_request_ends_once_with_the_right_tokens(
-    plan: list[tuple[int, Request, int, int | None]],
+    plan: list[tuple[int, Request, int, int | None]], shared: bool
 ) -> None:
-    world = World(stop_at={entry.id: stop for _, entry, stop, _ in plan})
+    limits = replace(LIMITS, shared_chunks=shared)
+    world = World(scheduler.initial(limits), stop_at={entry.id: stop for _, entry, stop, _ in plan})
     cancelled: set[str] = set()
     for now in range(400):
         for at, entry, _, cancel in plan:
@@ -188,16 +214,24 @@ def test_every_request_ends_once_with_the_right_tokens(
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.lists(st.integers(1, 60), min_size=1, max_size=25))
-def test_requests_start_in_the_order_in_which_they_came(prompts: list[int]) -> None:
-    world = World(stop_at={})
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=25), st.booleans())
+def test_prompts_are_sent_in_the_order_in_which_requests_came(prompts: list[int], shared: bool) -> None:
+    """All tokens of each, once, in order."""
+    world = World(scheduler.initial(replace(LIMITS, shared_chunks=shared)), stop_at={})
     for index, prompt in enumerate(prompts):
         world.state = scheduler.submit(world.state, request(f"{index}", prompt), frozenset())
     started: list[int] = []
+    sent: dict[int, int] = {}
     while not world.state.idle or world.in_flight:
         turn = world.turn()
-        started += [int(chunk.request.id) for chunk in turn.prefills if chunk.start == 0]
+        parts = [part for chunk in turn.prefills for part in chunk.parts]
+        started += [int(part.request.id) for part in parts if part.start == 0]
+        for part in parts:
+            name = int(part.request.id)
+            assert part.start == sent.get(name, 0)
+            sent[name] = part.start + part.valid
     assert started == sorted(started)
+    assert sent == {name: prompt - 1 for name, prompt in enumerate(prompts) if prompt > 1}
 
 
 @pytest.mark.parametrize("running", [1, 3, 6])

@@ -13,20 +13,23 @@ from onechip.engine.cache import Cache, DecodeAttention, LayerCache, PrefillAtte
 from onechip.kernels.api import AttendRows, Leaf
 from onechip.models import decoder
 from onechip.models.architecture import LayerKind, LayerSpec, ModelConfig
-from onechip.models.decoder import Attend
 from onechip.models.layout import Params
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Chunk:
-    """A chunk of a prompt: tokens [T] int32 (padded with 0), and scalars, see scheduler.PrefillChunk."""
+    """Rows of prompts: those of one slot stand together, at consecutive positions.
+
+    Attributes:
+        tokens, slots, positions: [T] int32 each, padded behind.
+        valid: scalar, how many rows are real, at least one. Plain JAX takes rows of one slot only.
+    """
 
     tokens: Leaf
-    slot: Leaf
-    start: Leaf
+    slots: Leaf
+    positions: Leaf
     valid: Leaf
-    is_last: Leaf
 
 
 class RowsAttention:
@@ -63,67 +66,48 @@ class RowsAttention:
         return out
 
 
-class StepAttention:
+class PlainAttention:
+    """Attention composed of plain JAX; `cache` is the updated cache afterwards."""
+
+    def __init__(
+        self, config: ModelConfig, positions: jax.Array, keeper: DecodeAttention | PrefillAttention
+    ) -> None:
+        self._keeper = keeper
+        self._attend = decoder.on_heads(config, positions, keeper)
+
+    @property
+    def cache(self) -> Cache:
+        return self._keeper.cache
+
+    def __call__(self, layer: LayerSpec, weights: Params, qkv: jax.Array) -> jax.Array:
+        return self._attend(layer, weights, qkv)
+
+
+def of_step(
+    config: ModelConfig,
+    attend_rows: AttendRows | None,
+    cache: Cache,
+    positions: jax.Array,
+    active: jax.Array,
+) -> RowsAttention | PlainAttention:
     """Attention of one new token in each of the first B slots.
 
     Args:
         attend_rows: the kernels' operation, None for plain JAX.
         positions, active: [B], see cache.DecodeAttention.
     """
-
-    def __init__(
-        self,
-        config: ModelConfig,
-        attend_rows: AttendRows | None,
-        cache: Cache,
-        positions: jax.Array,
-        active: jax.Array,
-    ) -> None:
-        self._keeper: DecodeAttention | RowsAttention
-        if attend_rows is None:
-            plain = self._keeper = DecodeAttention(config, cache, positions, active)
-            self.of_all: Attend = decoder.on_heads(config, positions, plain)
-        else:
-            slots = jnp.arange(positions.size, dtype=jnp.int32)
-            self.of_all = self._keeper = RowsAttention(config, attend_rows, cache, slots, positions, active)
-
-    @property
-    def cache(self) -> Cache:
-        """The cache with what was written so far."""
-        return self._keeper.cache
+    if attend_rows is None:
+        return PlainAttention(config, positions, DecodeAttention(config, cache, positions, active))
+    slots = jnp.arange(positions.size, dtype=jnp.int32)
+    return RowsAttention(config, attend_rows, cache, slots, positions, active)
 
 
-class ChunkAttention:
-    """Attention of a chunk of one slot's prompt: all rows where a cache is written, else the last."""
-
-    def __init__(
-        self, config: ModelConfig, attend_rows: AttendRows | None, cache: Cache, chunk: Chunk
-    ) -> None:
-        self._config, self._attend_rows, self._chunk = config, attend_rows, chunk
-        self._positions = chunk.start + jnp.arange(chunk.tokens.shape[0])
-        self._keeper: PrefillAttention | RowsAttention
-        if attend_rows is None:
-            plain = self._keeper = PrefillAttention(config, cache, chunk.slot, chunk.start, chunk.valid)
-            self.of_all: Attend = decoder.on_heads(config, self._positions, plain)
-        else:
-            slots = jnp.full_like(self._positions, chunk.slot)
-            active = jnp.arange(self._positions.size) < chunk.valid
-            self.of_all = self._keeper = RowsAttention(
-                config, attend_rows, cache, slots, self._positions, active
-            )
-
-    @property
-    def cache(self) -> Cache:
-        """The cache with what was written so far."""
-        return self._keeper.cache
-
-    @property
-    def of_last(self) -> Attend:
-        """For the last row alone, after all layers that write a cache have run."""
-        last = jax.lax.dynamic_slice_in_dim(self._positions, self._chunk.valid - 1, 1)
-        if self._attend_rows is None:
-            assert isinstance(self._keeper, PrefillAttention)
-            return decoder.on_heads(self._config, last, self._keeper)
-        slot = jnp.reshape(self._chunk.slot, 1)
-        here = jnp.ones(1, bool)
-        return RowsAttention(self._config, self._attend_rows, self.cache, slot, last, here)
+def of_chunk(
+    config: ModelConfig, attend_rows: AttendRows | None, cache: Cache, chunk: Chunk
+) -> RowsAttention | PlainAttention:
+    """Attention of rows of prompts, in the layers that write a cache."""
+    if attend_rows is None:
+        keeper = PrefillAttention(config, cache, chunk.slots[0], chunk.positions[0], chunk.valid)
+        return PlainAttention(config, chunk.positions, keeper)
+    real = jnp.arange(chunk.tokens.size) < chunk.valid
+    return RowsAttention(config, attend_rows, cache, chunk.slots, chunk.positions, real)

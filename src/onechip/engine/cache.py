@@ -113,10 +113,8 @@ class DecodeAttention:
 
 
 class PrefillAttention:
-    """Attention of a chunk of one slot's prompt; `cache` is the updated cache afterwards.
-
-    Layers that own a cache are called with all T rows of the chunk; layers that share one are called
-    afterwards, with the last real row alone.
+    """Attention of a chunk of one slot's prompt, in layers that own a cache; `cache` is the updated cache
+    afterwards.
 
     Args:
         slot, start, valid: scalars; rows 0..valid-1 of the chunk stand at positions start.., the rest is
@@ -132,8 +130,8 @@ class PrefillAttention:
         self._last = start + valid - 1
 
     def __call__(self, layer: LayerSpec, q: jax.Array, k: jax.Array | None, v: jax.Array | None) -> jax.Array:
-        if k is None or v is None:
-            return self._last_row(layer, q)
+        assert k is not None
+        assert v is not None
         if layer.kind == "full":
             return self._chunk_of_span(layer, q, k, v)
         return self._chunk_of_ring(layer, q, k, v)
@@ -170,15 +168,3 @@ class PrefillAttention:
             _write(kept.k, self._slot, index, k), _write(kept.v, self._slot, index, v)
         )
         return out
-
-    def _last_row(self, layer: LayerSpec, q: jax.Array) -> jax.Array:
-        kept = self.cache[layer.kv_source]
-        if layer.kind == "full":
-            last = self._last[None, None]
-            return xla.attend_span(q[None], kept.k, kept.v, self._slot, last, self._last + 1)[0]
-        k, v = (
-            xla.from_stored(lax.dynamic_index_in_dim(array, self._slot), q.dtype)
-            for array in (kept.k, kept.v)
-        )
-        visible = _ring_positions(self._last, self._window) >= 0
-        return xla.attend(q[None], k, v, visible[None, None])[0]

@@ -11,14 +11,16 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import jax
 import numpy as np
 
 from onechip.engine import sampling, scheduler
 from onechip.engine.attention import Chunk
+from onechip.engine.programs import Joins
 from onechip.engine.scheduler import DecodeWindow, PrefillChunk, Result
 from onechip.engine.start import LoadedEngine, load
 from onechip.engine.types import MAX_STOP_IDS, EngineConfig, EngineStats, Event, Progress, Request
@@ -29,6 +31,19 @@ Deliver = Callable[[list[Event]], None]
 
 STALL_SECONDS = 120.0
 """A turn that takes longer than this means that the device hangs; /health then says so."""
+
+
+def joins_of(joins: Sequence[tuple[int, Request]], slots: int) -> Joins:
+    """(slot, request) of prompts that are in, as the program `join` takes them."""
+    numbers = np.full((3, slots), slots, np.int32)  # a slot past the last is dropped
+    rows = []
+    for column, (slot, request) in enumerate(joins):
+        numbers[:, column] = slot, request.prompt[-1], len(request.prompt) - 1
+        params = request.sampling
+        rows.append(sampling.rows_of(params, len(request.prompt), params.stop_token_ids))
+    rows += [sampling.rows_of()] * (slots - len(rows))
+    stacked = jax.tree.map(lambda *leaves: np.concatenate(leaves), *rows)
+    return Joins(slots=numbers[0], tokens=numbers[1], positions=numbers[2], rows=stacked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +65,10 @@ class _InFlight:
     tokens: Any
 
     def results(self) -> list[Result]:
-        """Wait for the device, and give each request its tokens; a prompt's earlier chunks give none."""
+        """Wait for the device, and give each request its tokens; parts of prompts give none."""
         tokens = np.asarray(self.tokens)
         if isinstance(self.work, PrefillChunk):
-            result = Result(self.work.slot, self.work.request.id, (int(tokens),))
-            return [result] if self.work.is_last else []
+            return []
         columns = tokens.T.tolist()
         return [Result(slot, request_id, tuple(columns[slot])) for slot, request_id in self.work.rows]
 
@@ -228,6 +242,8 @@ class Engine:
         self._scheduler, turn = scheduler.plan(self._scheduler)
         for chunk in turn.prefills:
             self._prefill(chunk)
+        if turn.joins:
+            self._join(turn.joins)
         if turn.decode:
             self._decode(turn.decode)
         self._hand_over(deliver, events)
@@ -254,18 +270,23 @@ class Engine:
                 events += ended
 
     def _prefill(self, chunk: PrefillChunk) -> None:
-        prompt = chunk.request.prompt
-        tokens = np.zeros(chunk.bucket, np.int32)
-        tokens[: chunk.valid] = prompt[chunk.start : chunk.start + chunk.valid]
-        numbers = (np.int32(chunk.slot), np.int32(chunk.start), np.int32(chunk.valid))
-        params = chunk.request.sampling
-        row = sampling.rows_of(params, len(prompt), params.stop_token_ids)
+        tokens, slots, positions = (np.zeros(chunk.bucket, np.int32) for _ in range(3))
+        first = 0
+        for part in chunk.parts:
+            here, end = slice(first, first + part.valid), part.start + part.valid
+            tokens[here] = part.request.prompt[part.start : end]
+            slots[here] = part.slot
+            positions[here] = np.arange(part.start, end)
+            first += part.valid
+        rows = Chunk(tokens, slots, positions, np.int32(chunk.valid))
         device = self._loaded
-        device.state, token = device.prefill[chunk.bucket](
-            device.params, device.state, Chunk(tokens, *numbers, np.bool_(chunk.is_last)), row
-        )
+        device.state, count = device.prefill[chunk.bucket](device.params, device.state, rows)
         self._prompt_tokens += chunk.valid
-        self._in_flight.append(_InFlight(chunk, token))
+        self._in_flight.append(_InFlight(chunk, count))
+
+    def _join(self, joins: tuple[tuple[int, Request], ...]) -> None:
+        self._loaded.state = self._loaded.join(self._loaded.state, joins_of(joins, self.max_requests))
+        self._prompt_tokens += len(joins)
 
     def _decode(self, window: DecodeWindow) -> None:
         active = np.zeros(window.bucket, np.bool_)

@@ -39,7 +39,7 @@ class Plan:
         context: tokens of one request, prompt and output together.
         slots: requests at once.
         activation_dtype: of activations and of the cache.
-        row_buckets, chunk_buckets, window: see scheduler.Limits.
+        row_buckets, chunk_buckets, shared_chunks, window: see scheduler.Limits.
         weight_bytes, cache_bytes, scratch_bytes: what each takes; scratch is an upper estimate of
             temporaries.
         free_bytes: what the chip had before.
@@ -50,6 +50,7 @@ class Plan:
     activation_dtype: Any
     row_buckets: tuple[int, ...]
     chunk_buckets: tuple[int, ...]
+    shared_chunks: bool
     window: int
     weight_bytes: int
     cache_bytes: int
@@ -72,7 +73,7 @@ class Plan:
         that 64 requests could fill (a request of 512 tokens in and 128 out lives for 16 windows of 8 steps).
         """
         budget = self.window * self.chunk_buckets[-1]
-        return Limits(self.row_buckets, self.chunk_buckets, self.window, budget)
+        return Limits(self.row_buckets, self.chunk_buckets, self.shared_chunks, self.window, budget)
 
     def describe(self) -> str:
         """The plan in one line, for the terminal and the log."""
@@ -152,6 +153,7 @@ def make_plan(
     """
     _check_wishes(config, wishes)
     dtype, buckets = precision.activations, precision.kernels.buckets
+    head_dims = {layer.head_dim for layer in config.layers}
 
     def planned(slots: int, context: int) -> Plan:
         rows = _row_buckets(slots, buckets.rows)
@@ -162,6 +164,7 @@ def make_plan(
             activation_dtype=dtype,
             row_buckets=rows,
             chunk_buckets=buckets.chunks,
+            shared_chunks=precision.kernels.attend_rows(head_dims) is not None,
             window=_window(streamed, chip),
             weight_bytes=weight_bytes,
             cache_bytes=cache_bytes(config, rows[-1], context, dtype),

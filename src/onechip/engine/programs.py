@@ -1,12 +1,14 @@
 """Every compiled program: what it computes, its name and its shapes. Nothing is compiled anywhere else.
 
     init             -> State                                      empty caches
-    prefill[T]       State, a chunk of one slot's prompt -> State, its next token   for each chunk bucket T
+    prefill[T]       State, rows of prompts -> State                               for each chunk bucket T
+    join             State, last tokens of prompts -> State
     decode[B]        State, which slots are active -> State, tokens [steps, B]      for each row bucket B
 
-State stays on the device and is donated from call to call. Prefill runs the layers that write no cache, and
-the head, only for the last row of a prompt's last chunk: exact, because nothing reads what the other rows
-would give.
+State stays on the device and is donated from call to call. Prefill takes all tokens of a prompt but the last,
+and runs the layers that write a cache, nothing else: exact, because nothing reads what the others would give.
+The last token is run by the next decode step, among those of the other requests, and so gives the first token
+of the answer.
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from onechip.engine import cache, sampling
-from onechip.engine.attention import Chunk, ChunkAttention, StepAttention
+from onechip.engine import attention, cache, sampling
+from onechip.engine.attention import Chunk
 from onechip.engine.cache import Cache
 from onechip.engine.plan import Plan
 from onechip.engine.sampling import SamplingRows
@@ -46,6 +48,23 @@ class State:
     cache: Cache
     tokens: jax.Array
     positions: jax.Array
+    rows: SamplingRows
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Joins:
+    """Requests whose prompts are in but for the last token.
+
+    Attributes:
+        slots: [slots] int32; unused entries are past the last slot.
+        tokens, positions: [slots] int32, the last token of each prompt and where it stands.
+        rows: sampling parameters of each.
+    """
+
+    slots: Leaf
+    tokens: Leaf
+    positions: Leaf
     rows: SamplingRows
 
 
@@ -116,45 +135,27 @@ class Computation:
         return chosen
 
 
-def _run_chunk(
-    model: Computation, params: Params, kept: Cache, chunk: Chunk
-) -> tuple[Cache, Callable[[], jax.Array]]:
-    """Run a chunk through the layers that write a cache.
-
-    Returns:
-        The cache, and a function that runs the chunk's last row through the other layers -> hidden [1, H].
-    """
-    config, kernels = model.config, model.kernels
-    own = config.first_shared
-    of_chunk = kernels.first_rows(chunk.valid)
-    attention = ChunkAttention(config, model.attend_rows, kept, chunk)
-    hidden, ple = decoder.embed(config, of_chunk, params, chunk.tokens, model.dtype)
-    hidden = decoder.run_layers(config, of_chunk, params, hidden, ple, attention.of_all, last=own)
-
-    def last_row() -> jax.Array:
-        row, row_ple = (lax.dynamic_slice_in_dim(rows, chunk.valid - 1, 1) for rows in (hidden, ple))
-        return decoder.run_layers(config, kernels, params, row, row_ple, attention.of_last, first=own)
-
-    return attention.cache, last_row
+def prefill(model: Computation, params: Params, state: State, chunk: Chunk) -> tuple[State, jax.Array]:
+    """Run rows of prompts through the layers that write a cache -> (state, how many rows it were)."""
+    config, kernels = model.config, model.kernels.first_rows(chunk.valid)
+    attend = attention.of_chunk(config, model.attend_rows, state.cache, chunk)
+    hidden, ple = decoder.embed(config, kernels, params, chunk.tokens, model.dtype)
+    decoder.run_layers(config, kernels, params, hidden, ple, attend, last=config.first_shared)
+    return replace(state, cache=attend.cache), chunk.valid + 0
 
 
-def prefill(
-    model: Computation, params: Params, state: State, chunk: Chunk, row: SamplingRows
-) -> tuple[State, jax.Array]:
-    """Run one chunk, and choose the first token if it is the last -> (state, token, a scalar int32)."""
-    kept, last_row = _run_chunk(model, params, state.cache, chunk)
-    after = chunk.start + chunk.valid
+def join(state: State, joins: Joins) -> State:
+    """Put down the last token of prompts that are otherwise in: the next decode step runs it."""
 
-    def first_token() -> jax.Array:
-        return model.next_tokens(params, last_row(), row, after[None], jnp.ones(1, bool))[0]
+    def set_rows(all_: jax.Array, some: jax.Array) -> jax.Array:
+        return all_.at[joins.slots].set(some, mode="drop")
 
-    token = lax.cond(chunk.is_last, first_token, lambda: jnp.int32(0))
-    return State(
-        cache=kept,
-        tokens=state.tokens.at[chunk.slot].set(token),
-        positions=state.positions.at[chunk.slot].set(after),
-        rows=jax.tree.map(lambda all_, one: all_.at[chunk.slot].set(one[0]), state.rows, row),
-    ), token
+    return replace(
+        state,
+        tokens=set_rows(state.tokens, joins.tokens),
+        positions=set_rows(state.positions, joins.positions),
+        rows=jax.tree.map(set_rows, state.rows, joins.rows),
+    )
 
 
 def decode_step(
@@ -167,10 +168,10 @@ def decode_step(
 ) -> tuple[Cache, jax.Array]:
     """One token [B] of each of the first B slots at its position [B] -> (cache, hidden [B, H])."""
     config, kernels = model.config, model.kernels
-    attention = StepAttention(config, model.attend_rows, kept, positions, active)
+    attend = attention.of_step(config, model.attend_rows, kept, positions, active)
     hidden, ple = decoder.embed(config, kernels, params, tokens, model.dtype)
-    hidden = decoder.run_layers(config, kernels, params, hidden, ple, attention.of_all)
-    return attention.cache, hidden
+    hidden = decoder.run_layers(config, kernels, params, hidden, ple, attend)
+    return attend.cache, hidden
 
 
 def decode(
@@ -210,17 +211,15 @@ def _shape_of(leaf: Leaf) -> Leaf:
 
 
 def _prefill_program(model: Computation, params: Params, state: State, bucket: int) -> Program:
-    number = _shape(jnp.int32)
-    chunk = Chunk(
-        tokens=_shape(jnp.int32, bucket),
-        slot=number,
-        start=number,
-        valid=number,
-        is_last=_shape(jnp.bool_),
-    )
-    row = jax.tree.map(_shape_of, sampling.rows_of())
-    run = partial(prefill, model)
-    return Program(f"prefill[{bucket}]", run, (params, state, chunk, row), donated=1)
+    row = _shape(jnp.int32, bucket)
+    chunk = Chunk(tokens=row, slots=row, positions=row, valid=_shape(jnp.int32))
+    return Program(f"prefill[{bucket}]", partial(prefill, model), (params, state, chunk), donated=1)
+
+
+def _join_program(state: State) -> Program:
+    number = _shape_of(state.tokens)
+    joins = Joins(number, number, number, jax.tree.map(_shape_of, state.rows))
+    return Program("join", join, (state, joins), donated=0)
 
 
 def _decode_program(model: Computation, steps: int, params: Params, state: State, bucket: int) -> Program:
@@ -237,6 +236,7 @@ def listing(config: ModelConfig, plan: Plan, kernels: Kernels, params: Params) -
     state = jax.eval_shape(init.function)
     return [
         init,
+        _join_program(state),
         *(_prefill_program(model, shapes, state, bucket) for bucket in plan.chunk_buckets),
         *(_decode_program(model, plan.window, shapes, state, bucket) for bucket in plan.row_buckets),
     ]

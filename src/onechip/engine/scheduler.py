@@ -2,8 +2,9 @@
 JAX, no clock.
 
 One turn is some prompt chunks, up to a budget of tokens, then one window of decode steps for every request
-whose prompt is in. So a long prompt never holds up running requests by more than the budget, and a running
-request never holds up a new one by more than a window. Requests start in the order in which they came.
+whose prompt is in but for its last token, which the window's first step runs. So a long prompt never holds up
+running requests by more than the budget, and a running request never holds up a new one by more than a
+window. Requests start in the order in which they came.
 
 A turn is planned before the results of the turn before it are read. A request that meets its stop token is
 therefore run for up to one window too many; those tokens are thrown away. An end by length is known
@@ -28,12 +29,14 @@ class Limits:
         row_buckets: ascending; a decode window runs the first rows of the smallest bucket that covers its
             slots.
         chunk_buckets: ascending; a prompt chunk is padded to the smallest bucket that holds it.
+        shared_chunks: a chunk may hold parts of several prompts.
         window: decode steps of one program.
         prefill_budget: padded prompt tokens of one turn; at least one chunk runs even if it is larger.
     """
 
     row_buckets: tuple[int, ...]
     chunk_buckets: tuple[int, ...]
+    shared_chunks: bool
     window: int
     prefill_budget: int
 
@@ -48,7 +51,8 @@ class Running:
 
     Attributes:
         order: how many requests got a slot before it.
-        prefilled: prompt tokens sent to the device.
+        prefilled: prompt tokens sent to the device, all but the last at the most.
+        joined: the last one was sent too.
         scheduled: output tokens asked of the device, read back or not.
         emitted: output tokens read back.
         stops: token ids that end it.
@@ -58,16 +62,18 @@ class Running:
     stops: frozenset[int]
     order: int
     prefilled: int = 0
+    joined: bool = False
     scheduled: int = 0
     emitted: int = 0
 
     @property
-    def prompt_is_in(self) -> bool:
-        return self.prefilled == len(self.request.prompt)
+    def left(self) -> int:
+        """Prompt tokens that must be in the cache before the last one is run."""
+        return len(self.request.prompt) - 1 - self.prefilled
 
     @property
     def wants_tokens(self) -> bool:
-        return self.prompt_is_in and self.scheduled < self.request.sampling.max_tokens
+        return self.joined and self.scheduled < self.request.sampling.max_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,17 +101,25 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class PrefillChunk:
-    """Rows start..start+valid-1 of a request's prompt, padded to `bucket`; the last chunk gives the first
-    token.
-    """
+class PrefillPart:
+    """Tokens start..start+valid-1 of a request's prompt."""
 
     slot: int
     request: Request
     start: int
     valid: int
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillChunk:
+    """Parts of prompts that are run together, padded to `bucket` rows."""
+
+    parts: tuple[PrefillPart, ...]
     bucket: int
-    is_last: bool
+
+    @property
+    def valid(self) -> int:
+        return sum(part.valid for part in self.parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +133,10 @@ class DecodeWindow:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What to send to the device, in this order."""
+    """What to send to the device, in this order; `joins` are (slot, request) whose prompts are in now."""
 
     prefills: tuple[PrefillChunk, ...]
+    joins: tuple[tuple[int, Request], ...]
     decode: DecodeWindow | None
 
     @property
@@ -176,28 +191,45 @@ def _bucket(buckets: tuple[int, ...], size: int) -> int:
     return next((bucket for bucket in buckets if bucket >= size), buckets[-1])
 
 
-def _next_chunk(limits: Limits, slot: int, running: Running) -> PrefillChunk:
-    left = len(running.request.prompt) - running.prefilled
-    valid = min(left, limits.chunk_buckets[-1])
-    bucket = _bucket(limits.chunk_buckets, valid)
-    return PrefillChunk(slot, running.request, running.prefilled, valid, bucket, valid == left)
+def _next_chunk(limits: Limits, slots: list[Running | None]) -> PrefillChunk | None:
+    """What comes first of the prompts that are not in, first come first; None if all are."""
+    room, parts = limits.chunk_buckets[-1], list[PrefillPart]()
+    pending = [(slot.order, index) for index, slot in enumerate(slots) if slot and slot.left]
+    for _, index in sorted(pending):
+        running = slots[index]
+        if running is None or not room or (parts and not limits.shared_chunks):
+            break
+        parts.append(PrefillPart(index, running.request, running.prefilled, min(running.left, room)))
+        room -= parts[-1].valid
+    if not parts:
+        return None
+    return PrefillChunk(tuple(parts), _bucket(limits.chunk_buckets, limits.chunk_buckets[-1] - room))
 
 
 def _plan_prefills(limits: Limits, slots: list[Running | None]) -> tuple[PrefillChunk, ...]:
-    """Chunks within the budget for whoever lacks some, first come first; what is sent is noted in `slots`."""
+    """Chunks within the budget; what is sent is noted in `slots`."""
     chunks: list[PrefillChunk] = []
     budget = limits.prefill_budget
-    pending = [(slot.order, index) for index, slot in enumerate(slots) if slot and not slot.prompt_is_in]
-    for _, index in sorted(pending):
-        while (running := slots[index]) and not running.prompt_is_in:
-            chunk = _next_chunk(limits, index, running)
-            if chunks and chunk.bucket > budget:
-                return tuple(chunks)
-            budget -= chunk.bucket
-            chunks.append(chunk)
-            prefilled = running.prefilled + chunk.valid
-            slots[index] = replace(running, prefilled=prefilled, scheduled=int(chunk.is_last))
+    while (chunk := _next_chunk(limits, slots)) is not None:
+        if chunks and chunk.bucket > budget:
+            break
+        budget -= chunk.bucket
+        chunks.append(chunk)
+        for part in chunk.parts:
+            running = slots[part.slot]
+            assert running is not None
+            slots[part.slot] = replace(running, prefilled=part.start + part.valid)
     return tuple(chunks)
+
+
+def _plan_joins(slots: list[Running | None]) -> tuple[tuple[int, Request], ...]:
+    """Those whose prompts are in but for the last token; noted in `slots`."""
+    joins: list[tuple[int, Request]] = []
+    for index, running in enumerate(slots):
+        if running is not None and not running.joined and not running.left:
+            slots[index] = replace(running, joined=True)
+            joins.append((index, running.request))
+    return tuple(joins)
 
 
 def plan(state: State) -> tuple[State, Turn]:
@@ -205,15 +237,16 @@ def plan(state: State) -> tuple[State, Turn]:
     state = _admit(state)
     slots = list(state.slots)
     prefills = _plan_prefills(state.limits, slots)
+    joins = _plan_joins(slots)
     ready = [(index, slot) for index, slot in enumerate(slots) if slot and slot.wants_tokens]
     if not ready:
-        return replace(state, slots=tuple(slots)), Turn(prefills, None)
+        return replace(state, slots=tuple(slots)), Turn(prefills, joins, None)
     steps = state.limits.window
     for index, slot in ready:
         slots[index] = replace(slot, scheduled=slot.scheduled + steps)
     rows = tuple((index, slot.request.id) for index, slot in ready)
     bucket = _bucket(state.limits.row_buckets, rows[-1][0] + 1)
-    return replace(state, slots=tuple(slots)), Turn(prefills, DecodeWindow(rows, bucket, steps))
+    return replace(state, slots=tuple(slots)), Turn(prefills, joins, DecodeWindow(rows, bucket, steps))
 
 
 def _cut(running: Running, tokens: tuple[int, ...]) -> tuple[tuple[int, ...], FinishReason | None]:

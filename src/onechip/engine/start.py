@@ -12,7 +12,7 @@ import jax
 import jax.monitoring
 import numpy as np
 
-from onechip.engine import aot, placement, programs, sampling
+from onechip.engine import aot, placement, programs
 from onechip.engine.aot import Executable
 from onechip.engine.attention import Chunk
 from onechip.engine.chip import Chip
@@ -59,7 +59,7 @@ class LoadedEngine:
 
     Attributes:
         why_plain: what keeps the chip's own kernels from being used, None if nothing does.
-        prefill, decode: executables by chunk and by row bucket.
+        join: executable. prefill, decode: executables by chunk and by row bucket.
         tokenizer: whose stop ids end requests; the server reads text with it, so that it is parsed once.
     """
 
@@ -70,6 +70,7 @@ class LoadedEngine:
     chip: Chip
     params: Params
     state: programs.State
+    join: Executable
     prefill: dict[int, Executable]
     decode: dict[int, Executable]
     tokenizer: Tokenizer
@@ -116,6 +117,7 @@ def load(wishes: EngineConfig, progress: Progress) -> LoadedEngine:
         chip=chip,
         params=params,
         state=executables["init"](),
+        join=executables["join"],
         prefill={bucket: executables[f"prefill[{bucket}]"] for bucket in plan.chunk_buckets},
         decode={bucket: executables[f"decode[{bucket}]"] for bucket in plan.row_buckets},
         tokenizer=tokenizer,
@@ -177,13 +179,18 @@ def _warm_up(loaded: LoadedEngine) -> None:
     Raises CheckpointError if what they compute is not a number.
     """
     bucket = loaded.plan.chunk_buckets[0]
-    chunk = Chunk(np.zeros(bucket, np.int32), np.int32(0), np.int32(0), np.int32(bucket), np.bool_(True))
-    loaded.state, first = loaded.prefill[bucket](loaded.params, loaded.state, chunk, sampling.rows_of())
+    row = np.arange(bucket, dtype=np.int32)
+    chunk = Chunk(tokens=0 * row, slots=0 * row, positions=row, valid=np.int32(bucket))
+    loaded.state, _ = loaded.prefill[bucket](loaded.params, loaded.state, chunk)
+    nobody = np.full(loaded.plan.slots, loaded.plan.slots, np.int32)
+    loaded.state = loaded.join(
+        loaded.state, programs.Joins(nobody, nobody, nobody, jax.tree.map(np.asarray, loaded.state.rows))
+    )
     bucket = loaded.plan.row_buckets[0]
     active = np.zeros(bucket, np.bool_)
     active[0] = True
     loaded.state, tokens = loaded.decode[bucket](loaded.params, loaded.state, active)
-    if NO_TOKEN in (int(first), *np.asarray(tokens)[:, 0]):
+    if NO_TOKEN in np.asarray(tokens)[:, 0]:
         raise CheckpointError(
             "The model's logits are not finite numbers: its weights are damaged, or too large for this "
             "dtype; fetch them again, or try --dtype f32."
