@@ -182,7 +182,7 @@ void test_product(const Tiles& tiles, Weight kind, Scale scale, Activation activ
 }  // namespace
 
 void test_products(const Tiles& tiles) {
-  const size_t many[][3] = {{31, 5, 3}, {64, 3, 2}, {100, 2, 24}, {200, 5, 2}, {8, 2, 48}, {2, 9, 48}, {13, 3, 50}};
+  const size_t many[][3] = {{31, 5, 3}, {64, 3, 2}, {100, 2, 24}, {200, 5, 2}, {8, 2, 48}, {2, 9, 48}, {13, 3, 50}, {1, 9, 48}, {1, 6, 60}};
   for (Weight kind : {Weight::kBf16, Weight::kInt8, Weight::kInt4}) {
     for (Scale scale : {Scale::kBf16, Scale::kHalf}) {
       if (kind == Weight::kBf16 && scale == Scale::kHalf) continue;

@@ -199,17 +199,18 @@ template <int R, Weight W, Scale S, class X>
   }
 }
 
-template <int R, Weight W, Scale S, class X>
-[[gnu::always_inline]] inline void quant_tile(const uint8_t* w, size_t blocks, X x, bool more, float* out,
-                                              size_t out_stride) {
+template <int R, int P, Weight W, Scale S, class X>
+[[gnu::always_inline]] inline void quant_tile(const uint8_t* w, size_t panel_bytes, size_t blocks, X x, bool more,
+                                              float* out, size_t out_stride) {
   if (!more)
-    for (int r = 0; r < R; r++) store(out + r * out_stride, set(0.0f));
+    for (int r = 0; r < R; r++)
+      for (int p = 0; p < P; p++) store(out + r * out_stride + p * kLanes, set(0.0f));
   for (size_t b = 0; b < blocks; b++, w += block_bytes(W), x.next_block()) {
-#pragma GCC unroll 2
-    for (int half = 0; half < 2; half++) {
+#pragma GCC unroll 8
+    for (int half = 0; half < 2 * P; half++) {  // of all panels
       __m256 sum[R];
       for (int r = 0; r < R; r++) sum[r] = _mm256_loadu_ps(out + r * out_stride + 8 * half);
-      half_block<R, W, S>(w, half, x, sum);
+      half_block<R, W, S>(w + half / 2 * panel_bytes, half % 2, x, sum);
       for (int r = 0; r < R; r++) _mm256_storeu_ps(out + r * out_stride + 8 * half, sum[r]);
     }
   }

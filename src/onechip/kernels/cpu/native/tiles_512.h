@@ -118,39 +118,50 @@ constexpr size_t kQuantRows = 12;
 template <Weight W>
 constexpr int32_t kOffset = W == Weight::kInt4 ? -8 : -128;
 
+// R rows times one block of one panel.
 template <int R, Weight W, Scale S, class X>
-[[gnu::always_inline]] inline void quant_tile(const uint8_t* w, size_t blocks, X x, bool more, float* out,
-                                              size_t out_stride) {
-  F sum[R];
-  for (int r = 0; r < R; r++) sum[r] = start_of(more, out + r * out_stride);
+[[gnu::always_inline]] inline void quant_block(const uint8_t* w, const X& x, F (&sum)[R]) {
   const I nibble = _mm512_set1_epi8(15), sign = _mm512_set1_epi8(-128);
-  for (size_t b = 0; b < blocks; b++, w += block_bytes(W), x.next_block()) {
-    if constexpr (R > 1) prefetch_block<W>(w);
 #pragma GCC unroll 2
-    for (int g = 0; g < 2; g++) {
-      I q[8];
-      if constexpr (W == Weight::kInt4) {
+  for (int g = 0; g < 2; g++) {
+    I q[8];
+    if constexpr (W == Weight::kInt4) {
 #pragma GCC unroll 4
-        for (int s = 0; s < 4; s++) {
-          const I line = load_int(w + 256 * g + 64 * s);
-          q[s] = and_int(line, nibble);
-          q[4 + s] = and_int(_mm512_srli_epi16(line, 4), nibble);
-        }
-      } else {
-#pragma GCC unroll 8
-        for (int s = 0; s < 8; s++) q[s] = _mm512_xor_si512(load_int(w + 512 * g + 64 * s), sign);
+      for (int s = 0; s < 4; s++) {
+        const I line = load_int(w + 256 * g + 64 * s);
+        q[s] = and_int(line, nibble);
+        q[4 + s] = and_int(_mm512_srli_epi16(line, 4), nibble);
       }
-      const F scale = load_scales<S>(w + (block_bytes(W) - 64) + 32 * g);
+    } else {
+#pragma GCC unroll 8
+      for (int s = 0; s < 8; s++) q[s] = _mm512_xor_si512(load_int(w + 512 * g + 64 * s), sign);
+    }
+    const F scale = load_scales<S>(w + (block_bytes(W) - 64) + 32 * g);
 #pragma GCC unroll 16
-      for (int r = 0; r < R; r++) {
-        I whole = set_int(x.offset(r, g));
+    for (int r = 0; r < R; r++) {
+      I whole = set_int(x.offset(r, g));
 #pragma GCC unroll 8
-        for (int s = 0; s < 8; s++) whole = dot(whole, q[s], x.values(r, g) + 4 * s);
-        sum[r] = fma(multiply(to_float(whole), scale), set(*x.scale(r, g)), sum[r]);
-      }
+      for (int s = 0; s < 8; s++) whole = dot(whole, q[s], x.values(r, g) + 4 * s);
+      sum[r] = fma(multiply(to_float(whole), scale), set(*x.scale(r, g)), sum[r]);
     }
   }
-  for (int r = 0; r < R; r++) store(out + r * out_stride, sum[r]);
+}
+
+template <int R, int P, Weight W, Scale S, class X>
+[[gnu::always_inline]] inline void quant_tile(const uint8_t* w, size_t panel_bytes, size_t blocks, X x, bool more,
+                                              float* out, size_t out_stride) {
+  F sum[P][R];
+  for (int p = 0; p < P; p++)
+    for (int r = 0; r < R; r++) sum[p][r] = start_of(more, out + r * out_stride + p * kLanes);
+  for (size_t b = 0; b < blocks; b++, w += block_bytes(W), x.next_block()) {
+#pragma GCC unroll 4
+    for (int p = 0; p < P; p++) {
+      if constexpr (R > 1) prefetch_block<W>(w + p * panel_bytes);
+      quant_block<R, W, S>(w + p * panel_bytes, x, sum[p]);
+    }
+  }
+  for (int p = 0; p < P; p++)
+    for (int r = 0; r < R; r++) store(out + r * out_stride + p * kLanes, sum[p][r]);
 }
 
 #include "tiles_quant.h"
