@@ -28,10 +28,10 @@ HEAD = (
     *("best drafter", "start, s", "quality", "what it needed", "source"),
 )
 BRIEF = (
-    *("chip", "engine", "weights", "1 request", f"{MANY} requests", "drafter", "start, s"),
+    *("chip", "engine", "weights", "1 request, tok/s", f"{MANY} requests, tok/s", "drafter", "start, s"),
     *("quality", "what it needed", "source"),
 )
-"""The same for a terminal; speeds are tok/s."""
+"""The same for a terminal."""
 WIDE = (0, 1, 2, 7, 8, 9)
 NEEDS, SOURCE = 8, 9
 LEAST_WIDTH = 12
