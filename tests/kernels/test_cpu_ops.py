@@ -282,22 +282,22 @@ def test_int8_activations_stay_near_exact_ones(kind: str) -> None:
     close(CPU.matmul(whole, weight.packed) / 64, wanted / 64, 1e-6)
 
 
-def operations(make: Maker) -> dict[str, Callable[[jax.Array], jax.Array]]:
+def operations(make: Maker) -> dict[str, Callable[[jax.Array, CpuKernels], jax.Array]]:
     """Each operation as a function of rows [rows, 224]: 192 columns of hidden, then 32 of ple."""
     qkv, o = make.weight(208, 192), make.weight(192, 192)
     gate_up, down = make.weight(2 * 160, 192, paired=True), make.weight(192, 160)
     gate, out, head = make.weight(32, 192), make.weight(192, 32), make.weight(3000, 192)
     norm, scalar = make.norm(192), jnp.asarray([0.7], make.dtype)
     return {
-        "matmul": lambda x: CPU.matmul(x[:, :192], qkv.packed, norm=norm),
-        "matmul_add": lambda x: CPU.matmul_add(x[:, :192], o.packed, norm=norm, residual=x[:, 32:]),
-        "mlp": lambda x: CPU.mlp(
+        "matmul": lambda x, cpu: cpu.matmul(x[:, :192], qkv.packed, norm=norm),
+        "matmul_add": lambda x, cpu: cpu.matmul_add(x[:, :192], o.packed, norm=norm, residual=x[:, 32:]),
+        "mlp": lambda x, cpu: cpu.mlp(
             x[:, :192], gate_up.packed, down.packed, norm=norm, post_norm=norm, activation="gelu_tanh"
         ),
-        "add_ple": lambda x: CPU.add_ple(
+        "add_ple": lambda x, cpu: cpu.add_ple(
             x[:, :192], x[:, 192:], gate.packed, out.packed, post_norm=norm, scalar=scalar
         ),
-        "logits": lambda x: CPU.logits(x[:, :192], head.packed, norm=norm),
+        "logits": lambda x, cpu: cpu.logits(x[:, :192], head.packed, norm=norm),
     }
 
 
@@ -307,7 +307,7 @@ def test_rows_do_not_depend_on_the_batch(kind: str, dtype: Any) -> None:
     make = Maker(kind, dtype)
     x = make.x(300, 224)
     for name, operation in operations(make).items():
-        run = compiled(operation)
+        run = compiled(lambda x, operation=operation: operation(x, CPU))
         whole = np.asarray(run(x), np.float32)
         for rows in (1, 2, 3, 5, 8, 13, 17, 64):
             for first in (0, 37, 300 - rows):
@@ -316,6 +316,17 @@ def test_rows_do_not_depend_on_the_batch(kind: str, dtype: Any) -> None:
                     part, whole[first : first + rows], err_msg=f"{name}, {rows} rows"
                 )
         np.testing.assert_array_equal(np.asarray(run(x[::-1]), np.float32), whole[::-1], err_msg=name)
+
+
+def test_the_first_rows_are_the_same_where_no_others_matter() -> None:
+    make = Maker("int4", jnp.bfloat16)
+    x = make.x(300, 224)
+    for name, operation in operations(make).items():
+        whole = np.asarray(operation(x, CPU), np.float32)
+        run = compiled(lambda x, count, operation=operation: operation(x, CPU.first_rows(count)))
+        for count in (0, 1, 7, 270, 300, 1000):
+            part = np.asarray(run(x, jnp.int32(count)), np.float32)
+            np.testing.assert_array_equal(part[:count], whole[:count], err_msg=f"{name}, {count} rows")
 
 
 def test_weights_that_are_no_panels_go_to_plain_jax() -> None:

@@ -39,7 +39,8 @@ void best_of(const Head& head, const Inputs& x, size_t rows, size_t panel, size_
     const int64_t index = head.tiles.argmax(line, columns, &best[row].value);
     // The argmax passes over what is not a number; squares add up to NaN only where there is one.
     const bool numbers = !std::isnan(head.tiles.sum_squares(line, columns));
-    best[row].index = !numbers ? kNotANumber : index < 0 ? kNothing : static_cast<int32_t>(begin) + static_cast<int32_t>(index);
+    const int32_t found = index < 0 ? kNothing : static_cast<int32_t>(begin + static_cast<size_t>(index));
+    best[row].index = numbers ? found : kNotANumber;
   }
 }
 

@@ -50,9 +50,9 @@ Inputs activate(const Mlp& mlp, const Inputs& x, size_t rows, const Linear& down
 }
 
 ffi::Error mlp(ffi::AnyBuffer hidden_buffer, ffi::AnyBuffer gate_up_data, ffi::AnyBuffer down_data,
-               ffi::AnyBuffer norm_weight, ffi::AnyBuffer post_norm_weight, Live live, ffi::Result<ffi::AnyBuffer> result,
-               WeightAttrs gate_up_attrs, WeightAttrs down_attrs, NormAttrs norm_attrs, NormAttrs post_norm_attrs,
-               bool silu) {
+               ffi::AnyBuffer norm_weight, ffi::AnyBuffer post_norm_weight, Live live,
+               ffi::Result<ffi::AnyBuffer> result, WeightAttrs gate_up_attrs, WeightAttrs down_attrs,
+               NormAttrs norm_attrs, NormAttrs post_norm_attrs, bool silu) {
   return answer([&] {
     const Tiles& tiles = require_tiles();
     const Matrix hidden = as_matrix("hidden", hidden_buffer), out = as_matrix("the result", *result);

@@ -27,8 +27,8 @@ void check_result(const Matrix& x, const Linear& weight, const Matrix& out) {
         "the result must have the rows of the activations and the outputs of the weight");
 }
 
-ffi::Error matmul(ffi::AnyBuffer x_buffer, ffi::AnyBuffer data, ffi::AnyBuffer norm_weight,
-                  Live live, ffi::Result<ffi::AnyBuffer> result, WeightAttrs weight_attrs, NormAttrs norm_attrs) {
+ffi::Error matmul(ffi::AnyBuffer x_buffer, ffi::AnyBuffer data, ffi::AnyBuffer norm_weight, Live live,
+                  ffi::Result<ffi::AnyBuffer> result, WeightAttrs weight_attrs, NormAttrs norm_attrs) {
   return answer([&] {
     const Tiles& tiles = require_tiles();
     const Matrix x = as_matrix("x", x_buffer), out = as_matrix("the result", *result);
@@ -48,8 +48,8 @@ ffi::Error matmul(ffi::AnyBuffer x_buffer, ffi::AnyBuffer data, ffi::AnyBuffer n
 }
 
 ffi::Error matmul_add(ffi::AnyBuffer x_buffer, ffi::AnyBuffer data, ffi::AnyBuffer norm_weight,
-                      ffi::AnyBuffer residual_buffer, Live live, ffi::Result<ffi::AnyBuffer> result, WeightAttrs weight_attrs,
-                      NormAttrs norm_attrs) {
+                      ffi::AnyBuffer residual_buffer, Live live, ffi::Result<ffi::AnyBuffer> result,
+                      WeightAttrs weight_attrs, NormAttrs norm_attrs) {
   return answer([&] {
     const Tiles& tiles = require_tiles();
     const Matrix x = as_matrix("x", x_buffer), out = as_matrix("the result", *result);
