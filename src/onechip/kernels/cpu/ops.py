@@ -79,7 +79,7 @@ class CpuKernels:
     def __init__(self, live: jax.Array | None = None) -> None:
         library.register()
         self._plain = PlainKernels()
-        self._live = live if live is not None else np.int32(ALL)
+        self._live: Leaf = live if live is not None else np.int32(ALL)
 
     @property
     def name(self) -> str:
@@ -230,7 +230,7 @@ class CpuKernels:
         """As api.DrawTokens says; one number of (seed, position) picks from the sum of the probabilities."""
         return _call(
             "draw",
-            jax.ShapeDtypeStruct(scores.shape[:1], jnp.int32),
+            _like(scores.shape[:1], jnp.int32),
             scores,
             wishes.temperature,
             wishes.top_k,
