@@ -18,6 +18,7 @@ from onechip.ladder import prompts
 from onechip.ladder.checkpoint import TokenCounter
 from onechip.ladder.client import fetch, fetch_json
 from onechip.ladder.records import RequestRecord
+from onechip.ladder.served import served_model
 from onechip.ladder.stream import read_exchange
 from onechip.ladder.target import Target
 from onechip.ladder.wire import Exchange
@@ -124,23 +125,6 @@ def _options(usage: bool, counts: bool) -> tuple[tuple[str, bool], tuple[str, bo
     return ("include_usage", usage), ("continuous_usage_stats", counts)
 
 
-class _Meta(msgspec.Struct):
-    n_ctx: float | None = None
-
-
-class _Model(msgspec.Struct):
-    """An entry of /v1/models; the context is called by each engine as it likes."""
-
-    id: str
-    max_model_len: float | None = None
-    context_length: float | None = None
-    meta: _Meta | None = None
-
-
-class _Models(msgspec.Struct):
-    data: list[_Model] | None = None
-
-
 class _Tokens(msgspec.Struct):
     """An answer of /tokenize, in vLLM's or llama.cpp's form."""
 
@@ -157,17 +141,6 @@ class _Choice(msgspec.Struct):
 
 class _Answer(msgspec.Struct):
     choices: list[_Choice]
-
-
-class KeyWantedError(EngineError):
-    """A server asks for an API key; asking again gives the same."""
-
-    def __init__(self, target: Target, status: int) -> None:
-        what = "refuses the API key that it was given" if target.api_key else "wants an API key"
-        super().__init__(
-            f"{target.url} {what} (HTTP {status}): an arm with a URL gets one by --api-key or OPENAI_API_KEY,"
-            " an engine that the ladder starts must want none."
-        )
 
 
 class _Prober:
@@ -253,39 +226,6 @@ def _said(text: str) -> dict[str, Any]:
 
 def _tokens(record: RequestRecord) -> int:
     return record.output_tokens or len(record.event_ns)
-
-
-def served_model(target: Target, wanted: str) -> tuple[str, int | None]:
-    """The model's id and its context from /v1/models: the one called `wanted`, else the first.
-
-    Raises:
-        KeyWantedError: it asks for an API key.
-        EngineError: nothing answers there, or not as OpenAI's API does, or the engine lists no model.
-    """
-    url = f"{target.url}/v1/models"
-    try:
-        response = fetch(target, "/v1/models")
-    except OSError as error:
-        raise EngineError(f"{url} cannot be asked: {error}.") from None
-    status, kind = response.head.status, response.head.headers.get("content-type", "")
-    if status == 401:
-        raise KeyWantedError(target, status)
-    if status != 200:
-        raise EngineError(f"{url} answers with HTTP {status}: is an OpenAI-compatible engine there?")
-    try:
-        listed = msgspec.json.decode(response.body, type=_Models).data
-    except msgspec.ValidationError as error:
-        raise EngineError(f"{url} answers in another shape than OpenAI's API: {error}.") from None
-    except (msgspec.DecodeError, ValueError):
-        what = kind.partition(";")[0] or "something"
-        raise EngineError(
-            f"{url} answers with {what} that is not JSON: is an OpenAI-compatible engine there?"
-        ) from None
-    if not listed:
-        raise EngineError(f"{url} lists no model: is an OpenAI-compatible engine there?")
-    entry = next((model for model in listed if model.id == wanted), listed[0])
-    context = entry.max_model_len or entry.context_length or (entry.meta.n_ctx if entry.meta else None)
-    return entry.id, int(context) if context else None
 
 
 def probe(target: Target, wanted: str) -> Features:

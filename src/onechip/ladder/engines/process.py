@@ -21,7 +21,7 @@ from onechip.ladder.disk import writing
 from onechip.ladder.engines import memory
 from onechip.ladder.engines.engine import Launch
 from onechip.ladder.engines.port import HOST, IN_USE, PortTakenError, is_open, listens, open_ports, stranger
-from onechip.ladder.probe import KeyWantedError
+from onechip.ladder.served import KeyWantedError
 from onechip.ladder.target import Target
 
 POLL_S = 0.02

@@ -14,8 +14,8 @@ from onechip.ladder.client import fetch
 from onechip.ladder.engines.process import EngineProcess
 from onechip.ladder.jobs.task import definition, now
 from onechip.ladder.plan import Limits
-from onechip.ladder.probe import KeyWantedError, served_model
 from onechip.ladder.records import Arm, Cell, CellRecord
+from onechip.ladder.served import KeyWantedError, served_model
 from onechip.ladder.target import Target
 
 Variant = Literal["cold", "warm"]
