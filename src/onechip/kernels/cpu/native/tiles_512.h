@@ -96,10 +96,10 @@ template <int n>
 // sum + the products of 16 x 4 unsigned weights with the four activations at `x`.
 [[gnu::always_inline]] inline I dot(I sum, I weights, const int8_t* x) {
   typedef int32_t __attribute__((may_alias, aligned(1))) Quad;
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(__SANITIZE_ADDRESS__) || defined(__clang__)
   return _mm512_dpbusd_epi32(sum, weights, set_int(*reinterpret_cast<const Quad*>(x)));
 #else
-  // gcc 12 does not fold the broadcast into the instruction by itself.
+  // gcc 12 does not fold the broadcast into the instruction by itself; clang does.
   asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(weights), "m"(*reinterpret_cast<const Quad*>(x)));
   return sum;
 #endif
