@@ -12,7 +12,8 @@ length, all unique, greedy, held to their output length. Measured are
     prefill       tokens of a prompt over the time to its first token, one token out
     TTFT          of one request of 128 tokens
     decode        tokens a second while all requests decode: from the last first token to the first last one
-    memory        the most that was resident, from start to end
+    memory        peak: the most that was resident from start to end, pages of mapped files included, which
+                  the system may take back; own: what is not backed by a file, after all loads
 
 A bound is the bytes of all weights over the read bandwidth, or the operations over the peak of the
 instruction for them, whichever takes longer (bench/cpu_work.py, bench/bounds.py). If the arms fit into memory
