@@ -53,8 +53,9 @@ SANITIZE := -std=c++20 -g -O1 -pthread -I$(KERNELS)
 ADDRESS := -fsanitize=address,undefined -fno-sanitize-recover=undefined
 
 sanitize: $(VENV)/.dev
-	CFLAGS='$(ADDRESS)' LDFLAGS='$(ADDRESS)' $(BIN)/python setup.py --quiet build_py --build-lib $(SANITIZED) \
+	CXX='g++ $(ADDRESS)' $(BIN)/python setup.py --quiet build_py --build-lib $(SANITIZED) \
 	  build_ext --debug --build-lib $(SANITIZED) --build-temp $(SANITIZED)/objects
+	nm -D $(SANITIZED)/onechip/kernels/cpu/_native*.so | grep -q __asan # else the flags were not heard
 	g++ $(SANITIZE) -fsanitize=thread tests/kernels/native/test_team.cc $(KERNELS)/team.cc -o $(SANITIZED)/test_team
 	$(SANITIZED)/test_team
 	for test in tiles team; do \
