@@ -58,7 +58,7 @@ BENCHES = {
         model="acorn",
         engines=(
             "onechip:bf16",
-            "onechip:w4a16",
+            "onechip:int4",
             "llama.cpp:bf16",
             "llama.cpp:q4_0",
             "vllm:bf16",
@@ -76,11 +76,17 @@ BENCHES = {
         title="Gemma 4 E2B's shape, random weights",
         about=(
             "4.6 billion parameters, drawn at random on the int4 grid, so that every engine has exactly the"
-            " same linear weights whatever its format (q4_0-q6_k rounds the tables). The text is noise, so"
+            " same linear weights whatever its format (emb4: the tables are 4-bit too). The text is noise, so"
             " accuracy is not asked. One repeat: nothing here is a claim."
         ),
         model=str(RESULTS / "e2b-w4a16"),
-        engines=("llama.cpp:q4_0", "vllm:bf16", "onechip:w4a16", "llama.cpp:q4_0-q6_k"),
+        engines=(
+            "onechip:int4",
+            "llama.cpp:q4_0",
+            "onechip:int4-emb4",
+            "llama.cpp:q4_0-emb4",
+            "vllm:bf16",
+        ),
         options=(
             *("--jobs", "start,sweep", "--levels", "1,8,64", "--shapes", "32/16"),
             *("--repeats", "1", "--cell-seconds", "0", "--waves", "1"),

@@ -27,7 +27,7 @@ if (why_not := library.available()) is not None:
 from onechip.kernels.cpu.ops import CpuKernels
 
 CPU = CpuKernels()
-ROWS = [1, 2, 3, 8, 17, 64, 300]
+ROWS = [1, 3, 17, 64, 300]
 DTYPES = [jnp.bfloat16, jnp.float32]
 KINDS = ["bf16", "int8", "int4", "exact int8", "exact int4"]
 
