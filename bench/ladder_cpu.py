@@ -181,18 +181,30 @@ def chapter(name: str) -> str:
     return "\n\n".join(lines)
 
 
+HEAD = (
+    "# Engines on this CPU\n\nMade by `make bench` from the raw records in bench-results/, each chapter on the day"
+    " and by the commit that it names; how to read it is in [reading-a-report.md](reading-a-report.md)."
+)
+GREEDY_TITLE = "The same greedy text on acorn"
+
+
+def chapters(page: str) -> dict[str, str]:
+    """Title -> chapter, of a page that `write` has made."""
+    return {part.partition("\n")[0]: f"## {part.strip()}" for part in page.split("\n## ")[1:]}
+
+
 def write() -> None:
-    """The page from all results that are there, and the table of greedy texts if it was made."""
-    parts = [
-        "# Engines on this CPU\n\n"
-        "Made by `make bench` from the raw records in bench-results/; how to read it is in"
-        " [reading-a-report.md](reading-a-report.md)."
-    ]
-    parts += [chapter(name) for name in BENCHES if (RESULTS / name / "report.md").exists()]
+    """The page: a chapter from each ladder and table whose results are here, the others as they stand."""
+    found = chapters(PAGE.read_text(encoding="utf-8")) if PAGE.exists() else {}
+    for name, bench in BENCHES.items():
+        if (RESULTS / name / "report.md").exists():
+            found[bench.title] = chapter(name)
     greedy = RESULTS / "greedy.md"
     if greedy.exists():
-        parts.append(f"## The same greedy text on acorn\n\n{greedy.read_text().strip()}")
-    PAGE.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+        found[GREEDY_TITLE] = f"## {GREEDY_TITLE}\n\n{greedy.read_text().strip()}"
+    titles = [*(bench.title for bench in BENCHES.values()), GREEDY_TITLE]
+    parts = [found[title] for title in titles if title in found]
+    PAGE.write_text("\n\n".join([HEAD, *parts]) + "\n", encoding="utf-8")
     print(f"wrote {PAGE}")
 
 
