@@ -182,8 +182,9 @@ def chapter(name: str) -> str:
 
 
 HEAD = (
-    "# Engines on this CPU\n\nMade by `make bench` from the raw records in bench-results/, each chapter on the day"
-    " and by the commit that it names; how to read it is in [reading-a-report.md](reading-a-report.md)."
+    "# Engines on this CPU\n\nMade by `make bench` from the raw records in bench-results/, each chapter"
+    " on the day and by the commit that it names;"
+    " how to read it is in [reading-a-report.md](reading-a-report.md)."
 )
 GREEDY_TITLE = "The same greedy text on acorn"
 
