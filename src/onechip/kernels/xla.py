@@ -109,7 +109,8 @@ def rms_norm(x: jax.Array, norm: Norm) -> jax.Array:
     if norm.weight is not None:
         scale = norm.weight.astype(jnp.float32)
         normed = normed * (scale + norm.offset if norm.offset else scale)
-    return normed.astype(x.dtype)
+    rounded: jax.Array = normed.astype(x.dtype)
+    return rounded
 
 
 def gelu(x: jax.Array) -> jax.Array:
