@@ -82,7 +82,8 @@ def dequantize(weight: Int4, dtype: jnp.dtype) -> jax.Array:
     levels = ((weight.packed[:, :, None] >> shifts) & 15) - 8
     out, columns = weight.shape
     grouped = levels.reshape(out, columns // GROUP, GROUP).astype(jnp.float32)
-    return (grouped * weight.scale.astype(jnp.float32)[:, :, None]).reshape(out, columns).astype(dtype)
+    scaled: jax.Array = grouped * weight.scale.astype(jnp.float32)[:, :, None]
+    return scaled.reshape(out, columns).astype(dtype)
 
 
 def matmul(x: jax.Array, weight: Weight, out_dtype: jnp.dtype | None = None) -> jax.Array:
@@ -109,8 +110,7 @@ def rms_norm(x: jax.Array, norm: Norm) -> jax.Array:
     if norm.weight is not None:
         scale = norm.weight.astype(jnp.float32)
         normed = normed * (scale + norm.offset if norm.offset else scale)
-    rounded: jax.Array = normed.astype(x.dtype)
-    return rounded
+    return normed.astype(x.dtype)
 
 
 def gelu(x: jax.Array) -> jax.Array:
