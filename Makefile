@@ -1,5 +1,5 @@
-# What there is to do here: demo, test, check, native, sanitize, bench, bench-engine, acorn, golden. Each sets up what
-# it needs in .venv.
+# What there is to do here: demo, test, check, native, sanitize, bench, bench-engine, bench-cpu, acorn, golden. Each sets
+# up what it needs in .venv.
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 KERNELS := src/onechip/kernels/cpu/native
 KERNEL_SOURCES := setup.py $(wildcard $(KERNELS)/*.cc $(KERNELS)/*.h $(KERNELS)/*.map)
 
-.PHONY: demo test check native sanitize bench bench-engine acorn golden clean
+.PHONY: demo test check native sanitize bench bench-engine bench-cpu acorn golden clean
 .DELETE_ON_ERROR:
 
 $(VENV)/.installed: pyproject.toml
@@ -76,6 +76,11 @@ bench: $(VENV)/.dev $(VENV)/.native
 
 bench-engine: $(VENV)/.dev $(VENV)/.native
 	$(BIN)/python bench/engine.py
+
+# Our kernels against the machine's bounds and torch's, and our engine beside llama.cpp on E2B's shape.
+bench-cpu: $(VENV)/.dev $(VENV)/.native
+	$(BIN)/python -m bench.kernels --out bench-results/kernels.md
+	$(BIN)/python -m bench.cpu --out bench-results/cpu.md
 
 acorn: $(VENV)/.acorn
 	$(BIN)/python -m tools.acorn.train
