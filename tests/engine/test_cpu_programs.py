@@ -56,7 +56,7 @@ def placed(case: str, kernels: Kernels) -> Params:
     multiplied = {"ple_proj", "embed" if config.tied else "lm_head"}
 
     def place(name: str, leaf: np.ndarray, product: bool) -> Any:
-        if product and kernels is OURS:
+        if product and kernels is not PLAIN:
             return kernels.pack(leaf.astype(ml_dtypes.bfloat16), exact=True, paired=name == "gate_up")
         return jnp.asarray(leaf)
 
@@ -147,3 +147,32 @@ def test_prompts_that_share_a_chunk_are_computed_as_if_alone() -> None:
     together, alone = run_parts(parts), run_parts(*([part] for part in parts))
     jax.tree.map(np.testing.assert_array_equal, together, alone)
     assert any(kept.k[3].any() for kept in together.values())
+
+
+@pytest.mark.parametrize("case", ["e2b", "mistral"])
+def test_what_stands_in_rows_that_do_not_matter_changes_nothing(case: str) -> None:
+    """The kernels leave such rows as they find the memory; here it holds NaN."""
+
+    class Poisoned(type(OURS)):  # type: ignore[misc]
+        def _spoil(self, out: jax.Array) -> jax.Array:
+            rows = jnp.arange(out.shape[0]).reshape(-1, *[1] * (out.ndim - 1))
+            return jnp.where(rows < self._live, out, jnp.nan)
+
+        def first_rows(self, count: jax.Array) -> Kernels:
+            return Poisoned(count)
+
+        def matmul(self, *operands: Any, **options: Any) -> jax.Array:
+            return self._spoil(super().matmul(*operands, **options))
+
+        def matmul_add(self, *operands: Any, **options: Any) -> jax.Array:
+            return self._spoil(super().matmul_add(*operands, **options))
+
+        def mlp(self, *operands: Any, **options: Any) -> jax.Array:
+            return self._spoil(super().mlp(*operands, **options))
+
+    with np.load(GOLDEN / case / "golden.npz") as stored:
+        prompt = stored["tokens_0"][: stored["prompt_lengths"][0]]
+    tokens, logits = run(case, OURS, prompt, 40)
+    poisoned, spoilt = run(case, Poisoned(), prompt, 40)
+    assert poisoned == tokens
+    np.testing.assert_allclose(spoilt, logits, rtol=1e-4, atol=1e-4 * np.abs(logits).max())

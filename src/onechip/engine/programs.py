@@ -108,6 +108,14 @@ class Computation:
         """The kernels' own attention, if they have it for this model."""
         return self.kernels.attend_rows({layer.head_dim for layer in self.config.layers})
 
+    def of_first_rows(self, count: jax.Array) -> Kernels:
+        """The kernels where only the first `count` rows matter.
+
+        Plain attention multiplies what stands in other rows by 0, and memory that nobody wrote may hold NaN:
+        then all rows are computed.
+        """
+        return self.kernels if self.attend_rows is None else self.kernels.first_rows(count)
+
     def next_tokens(
         self,
         params: Params,
@@ -137,7 +145,7 @@ class Computation:
 
 def prefill(model: Computation, params: Params, state: State, chunk: Chunk) -> tuple[State, jax.Array]:
     """Run rows of prompts through the layers that write a cache -> (state, how many rows it were)."""
-    config, kernels = model.config, model.kernels.first_rows(chunk.valid)
+    config, kernels = model.config, model.of_first_rows(chunk.valid)
     attend = attention.of_chunk(config, model.attend_rows, state.cache, chunk)
     hidden, ple = decoder.embed(config, kernels, params, chunk.tokens, model.dtype)
     decoder.run_layers(config, kernels, params, hidden, ple, attend, last=config.first_shared)
@@ -182,7 +190,7 @@ def decode(
     """
     count = active.shape[0]
     last = jnp.max(jnp.where(active, jnp.arange(1, count + 1, dtype=jnp.int32), 0))
-    model = replace(model, kernels=model.kernels.first_rows(last))
+    model = replace(model, kernels=model.of_first_rows(last))
     rows = jax.tree.map(lambda column: column[:count], state.rows)
 
     def step(carry: tuple[Cache, jax.Array, jax.Array], _: None) -> tuple[Any, jax.Array]:
