@@ -75,7 +75,10 @@ def choose_precision(wish: Dtype, stored: frozenset[str], platform: str, kernels
         kernels = PlainKernels()
     own = kernels.name != "xla"
     if wish == "w4a8" and not own:
-        raise UsageError("--dtype w4a8 needs the CPU's own kernels, which are not in use here: take w4a16.")
+        raise UsageError(
+            "--dtype w4a8 needs the CPU's own kernels, which are not in use here (--kernels xla turns them "
+            "off, `make native` builds them): take w4a16."
+        )
     int4 = wish in ("w4a16", "w4a8") or (wish == "auto" and bool(stored))
     activations = jnp.float32 if wish == "f32" else jnp.bfloat16
     packed = int4 and (own or platform != "cpu")

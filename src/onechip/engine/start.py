@@ -79,7 +79,8 @@ class LoadedEngine:
     def describe(self) -> str:
         """Chip, precision and memory plan; what is slower than it could be."""
         lines = [
-            f"{self.chip.kind} ({self.chip.platform}): {self.precision.describe()}",
+            f"{self.chip.kind} ({self.chip.platform}, kernels {self.precision.kernels.name}): "
+            f"{self.precision.describe()}",
             self.plan.describe(),
         ]
         if self.why_plain is not None:
