@@ -13,13 +13,14 @@ from onechip.engine import placement
 from onechip.engine.chip import Chip
 from onechip.engine.core import Engine
 from onechip.engine.plan import Plan, make_plan, tree_bytes
-from onechip.engine.types import EngineConfig
+from onechip.engine.types import Dtype, EngineConfig
 from onechip.errors import CapacityError, UsageError
+from onechip.kernels.choice import choose
 from onechip.kernels.xla import PlainKernels
 from onechip.models.config import ModelConfig, parse_config, read_config
 from onechip.models.layout import expected_tensors, get, put
 from onechip.models.quant import quantize_int4
-from onechip.models.weights import host_int4, load_weights
+from onechip.models.weights import host_int4, load_weights, packable, quantize_params
 
 GIB = 2**30
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -152,3 +153,21 @@ def test_planned_weights_are_the_placed_ones_where_some_are_int4() -> None:
     assert placement.planned_bytes(config, precision, frozenset(int4)) > placement.planned_bytes(
         config, precision, frozenset(int4 | dense)
     )
+
+
+@pytest.mark.parametrize("case", ["e2b", "12b", "31b"])
+@pytest.mark.parametrize("dtype", ["bf16", "w4a8"])
+def test_planned_panels_are_the_placed_ones(case: str, dtype: Dtype) -> None:
+    """The CPU's kernels pad weights to whole panels and blocks; int4 ones stay packed."""
+    kernels, why_not = choose("cpu")
+    if why_not is not None:
+        pytest.skip(why_not)
+    config = read_config(GOLDEN / case)
+    params = load_weights(GOLDEN / case, config)
+    int4 = frozenset[str]()
+    if dtype == "w4a8":
+        params = quantize_params(params, config)
+        int4 = frozenset(spec.name for spec in expected_tensors(config) if packable(spec))
+    precision = placement.choose_precision(dtype, frozenset(), "cpu", kernels)
+    placed = placement.place(params, precision)
+    assert tree_bytes(placed) == placement.planned_bytes(config, precision, int4)
