@@ -15,7 +15,7 @@ python3 -c 'import jax; assert jax.default_backend() == "gpu", jax.devices(); pr
   | tee -a "$out/machine.txt"
 
 # A failed test is a finding, not a reason to leave without figures.
-timeout 240 python3 -m pytest tests/kernels tests/engine/test_programs.py tests/engine/test_core.py 2>&1 \
+timeout 240 python3 -m pytest tests/kernels/test_xla.py tests/engine/test_programs.py tests/engine/test_core.py 2>&1 \
   | tail -40 | tee "$out/tests.txt" || true
 
 timeout 120 python3 bench/engine.py acorn | tee "$out/acorn.txt"
