@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from onechip.kernels import xla
-from onechip.kernels.api import HeadSpec, Norm
+from onechip.kernels.api import HeadSpec
+from onechip.kernels.cpu.operands import like, norm_attributes, norm_weight
 
 WIDTH_STEP = 16
 MOST_WIDTH = 1024
@@ -29,19 +30,6 @@ def takes(head_dim: int) -> bool:
     return head_dim % WIDTH_STEP == 0 and 0 < head_dim <= MOST_WIDTH
 
 
-def _norm_weight(norm: Norm | None) -> jax.Array:
-    """[width], empty for 1."""
-    return jnp.zeros(0, jnp.float32) if norm is None or norm.weight is None else norm.weight
-
-
-def _norm(norm: Norm | None) -> dict[str, Any]:
-    return {
-        "present": np.bool_(norm is not None),
-        "eps": np.float32(norm.eps if norm else 0),
-        "offset": np.float32(norm.offset if norm else 0),
-    }
-
-
 def _head(spec: HeadSpec) -> dict[str, Any]:
     return {
         "heads": np.int32(spec.heads),
@@ -51,10 +39,6 @@ def _head(spec: HeadSpec) -> dict[str, Any]:
         "k_eq_v": np.bool_(spec.k_eq_v),
         "q_scale": np.float32(spec.q_scale),
     }
-
-
-def _like(shape: tuple[int, ...], dtype: Any) -> Any:
-    return jax.ShapeDtypeStruct(shape, dtype)  # type: ignore[no-untyped-call]
 
 
 def attend_rows(
@@ -84,25 +68,25 @@ def attend_rows(
         )
     if spec.v_norm is not None and spec.v_norm.weight is not None:
         raise ValueError("a norm of values has no weight in the CPU's attention; use plain JAX.")
-    like = [_like((qkv.shape[0], spec.heads * spec.head_dim), qkv.dtype)]
+    results = [like((qkv.shape[0], spec.heads * spec.head_dim), qkv.dtype)]
     aliases = {}
     if spec.owns_kv:
-        like += [_like(cache.shape, xla.stored_dtype(qkv.dtype)) for cache in (k, v)]
+        results += [like(cache.shape, xla.stored_dtype(qkv.dtype)) for cache in (k, v)]
         aliases = {operand: result for result, operand in enumerate(CACHES, 1)}
-    out, *kept = jax.ffi.ffi_call("onechip_attend", like, input_output_aliases=aliases)(
+    out, *kept = jax.ffi.ffi_call("onechip_attend", results, input_output_aliases=aliases)(
         qkv,
         cos,
         sin,
-        _norm_weight(spec.q_norm),
-        _norm_weight(spec.k_norm),
+        norm_weight(spec.q_norm),
+        norm_weight(spec.k_norm),
         k,
         v,
         slots,
         positions,
         active,
         head=_head(spec),
-        q_norm=_norm(spec.q_norm),
-        k_norm=_norm(spec.k_norm),
-        v_norm=_norm(spec.v_norm),
+        q_norm=norm_attributes(spec.q_norm),
+        k_norm=norm_attributes(spec.k_norm),
+        v_norm=norm_attributes(spec.v_norm),
     )
     return out, *(kept or (k, v))

@@ -25,6 +25,7 @@ from onechip.kernels.api import (
     Weight,
 )
 from onechip.kernels.cpu import attention, library, weights
+from onechip.kernels.cpu.operands import like, norm_attributes, norm_weight, optional
 from onechip.kernels.xla import PlainKernels
 
 ALL = np.iinfo(np.int32).max
@@ -47,30 +48,9 @@ def _weight_attributes(weight: Panels) -> dict[str, Any]:
     }
 
 
-def _norm_attributes(norm: Norm | None) -> dict[str, Any]:
-    return {
-        "present": np.bool_(norm is not None),
-        "eps": np.float32(norm.eps if norm else 0),
-        "offset": np.float32(norm.offset if norm else 0),
-    }
-
-
-def _optional(array: Leaf | None) -> jax.Array:
-    """An operand that may be missing: then it is empty."""
-    return jnp.zeros(0, jnp.float32) if array is None else array
-
-
-def _norm_weight(norm: Norm | None) -> jax.Array:
-    return _optional(norm.weight if norm else None)
-
-
-def _like(shape: tuple[int, ...], dtype: Any) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(shape, dtype)  # type: ignore[no-untyped-call]
-
-
-def _call(name: str, like: jax.ShapeDtypeStruct, *operands: jax.Array, **attributes: Any) -> jax.Array:
-    result: jax.Array = jax.ffi.ffi_call(f"onechip_{name}", like)(*operands, **attributes)
-    return result
+def _call(name: str, result: jax.ShapeDtypeStruct, *operands: jax.Array, **attributes: Any) -> jax.Array:
+    called: jax.Array = jax.ffi.ffi_call(f"onechip_{name}", result)(*operands, **attributes)
+    return called
 
 
 class CpuKernels:
@@ -109,13 +89,13 @@ class CpuKernels:
             return self._plain.matmul(x, weight, norm=norm, out_dtype=out_dtype)
         return _call(
             "matmul",
-            _like((*x.shape[:-1], weight.shape[0]), out_dtype or x.dtype),
+            like((*x.shape[:-1], weight.shape[0]), out_dtype or x.dtype),
             x,
             weight.data,
-            _norm_weight(norm),
+            norm_weight(norm),
             self._live,
             weight=_weight_attributes(weight),
-            norm=_norm_attributes(norm),
+            norm=norm_attributes(norm),
         )
 
     def matmul_add(
@@ -125,14 +105,14 @@ class CpuKernels:
             return self._plain.matmul_add(x, weight, norm=norm, residual=residual)
         return _call(
             "matmul_add",
-            _like((*x.shape[:-1], weight.shape[0]), x.dtype),
+            like((*x.shape[:-1], weight.shape[0]), x.dtype),
             x,
             weight.data,
-            _norm_weight(norm),
+            norm_weight(norm),
             residual,
             self._live,
             weight=_weight_attributes(weight),
-            norm=_norm_attributes(norm),
+            norm=norm_attributes(norm),
         )
 
     def mlp(
@@ -155,17 +135,17 @@ class CpuKernels:
             )
         return _call(
             "mlp",
-            _like(hidden.shape, hidden.dtype),
+            like(hidden.shape, hidden.dtype),
             hidden,
             gate_up.data,
             down.data,
-            _norm_weight(norm),
-            _norm_weight(post_norm),
+            norm_weight(norm),
+            norm_weight(post_norm),
             self._live,
             gate_up=_weight_attributes(gate_up),
             down=_weight_attributes(down),
-            norm=_norm_attributes(norm),
-            post_norm=_norm_attributes(post_norm),
+            norm=norm_attributes(norm),
+            post_norm=norm_attributes(post_norm),
             silu=np.bool_(activation == "silu"),
         )
 
@@ -183,24 +163,24 @@ class CpuKernels:
             return self._plain.add_ple(hidden, ple, gate, out, post_norm=post_norm, scalar=scalar)
         return _call(
             "add_ple",
-            _like(hidden.shape, hidden.dtype),
+            like(hidden.shape, hidden.dtype),
             hidden,
             ple,
             gate.data,
             out.data,
-            _norm_weight(post_norm),
-            _optional(None if scalar is None else scalar.reshape(1)),
+            norm_weight(post_norm),
+            optional(None if scalar is None else scalar.reshape(1)),
             self._live,
             gate=_weight_attributes(gate),
             out=_weight_attributes(out),
-            post_norm=_norm_attributes(post_norm),
+            post_norm=norm_attributes(post_norm),
         )
 
     def rows(self, table: Weight, tokens: jax.Array, dtype: Any) -> jax.Array:
         if not isinstance(table, Panels):
             return self._plain.rows(table, tokens, dtype)
-        like = _like((*tokens.shape, table.shape[1]), dtype)
-        return _call("rows", like, tokens, table.data, self._live, table=_weight_attributes(table))
+        fetched = like((*tokens.shape, table.shape[1]), dtype)
+        return _call("rows", fetched, tokens, table.data, self._live, table=_weight_attributes(table))
 
     def logits(self, hidden: jax.Array, weight: Weight, *, norm: Norm) -> jax.Array:
         return self.matmul(hidden, weight, norm=norm, out_dtype=jnp.float32)
@@ -210,14 +190,14 @@ class CpuKernels:
             return self._plain.greedy(hidden, weight, norm=norm, banned=banned)
         return _call(
             "greedy",
-            _like(hidden.shape[:1], jnp.int32),
+            like(hidden.shape[:1], jnp.int32),
             hidden,
             weight.data,
-            _norm_weight(norm),
+            norm_weight(norm),
             banned,
             self._live,
             weight=_weight_attributes(weight),
-            norm=_norm_attributes(norm),
+            norm=norm_attributes(norm),
         )
 
     @property
@@ -230,7 +210,7 @@ class CpuKernels:
         """As api.DrawTokens says; one number of (seed, position) picks from the sum of the probabilities."""
         return _call(
             "draw",
-            _like(scores.shape[:1], jnp.int32),
+            like(scores.shape[:1], jnp.int32),
             scores,
             wishes.temperature,
             wishes.top_k,
