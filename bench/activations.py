@@ -50,10 +50,8 @@ def forward(
 ) -> jax.Array:
     """Log-probabilities [T, V] of one text [T], without a cache."""
     positions = jnp.arange(tokens.size)[None]
-    hidden, ple = decoder.embed(config, kernels, params, tokens[None], dtype)
-    attend = decoder._masked_attention(config, positions, None)
-    hidden = decoder.run_layers(config, kernels, params, hidden, ple, attend)
-    return jax.nn.log_softmax(decoder.logits(config, kernels, params, hidden[0]))
+    scores = decoder.forward_fused(config, kernels, params, tokens[None], positions, dtype=dtype)
+    return jax.nn.log_softmax(scores[0])
 
 
 def arithmetic(

@@ -19,9 +19,8 @@ import pytest
 from onechip.engine import programs
 from onechip.engine.attention import Chunk
 from onechip.engine.cache import Cache
-from onechip.engine.core import joins_of
 from onechip.engine.plan import Plan
-from onechip.engine.programs import State
+from onechip.engine.programs import State, joins_of
 from onechip.engine.types import Request
 from onechip.kernels import xla
 from onechip.kernels.xla import PlainKernels

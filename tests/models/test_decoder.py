@@ -104,10 +104,8 @@ def test_a_model_with_packed_tables_computes_what_its_values_say() -> None:
     def logits(packed: bool) -> np.ndarray:
         placed = placement.place(params, placement.Precision(jnp.float32, True, packed))
         assert isinstance(placed["embed"], Int4) == packed
-        hidden, ple = decoder.embed(config, PLAIN, placed, tokens, jnp.float32)
-        attend = decoder._masked_attention(config, positions, None)
-        out = decoder.run_layers(config, PLAIN, placed, hidden, ple, attend)
-        return np.asarray(decoder.logits(config, PLAIN, placed, out))
+        out = decoder.forward_fused(config, PLAIN, placed, tokens, positions, dtype=jnp.float32)
+        return np.asarray(out)
 
     np.testing.assert_allclose(logits(True), logits(False), rtol=1e-5, atol=1e-5)
 

@@ -11,16 +11,15 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-import jax
 import numpy as np
 
-from onechip.engine import sampling, scheduler
+from onechip.engine import scheduler
 from onechip.engine.attention import Chunk
-from onechip.engine.programs import Joins
+from onechip.engine.programs import joins_of
 from onechip.engine.scheduler import DecodeWindow, PrefillChunk, Result
 from onechip.engine.start import LoadedEngine, load
 from onechip.engine.types import MAX_STOP_IDS, EngineConfig, EngineStats, Event, Progress, Request
@@ -31,19 +30,6 @@ Deliver = Callable[[list[Event]], None]
 
 STALL_SECONDS = 120.0
 """A turn that takes longer than this means that the device hangs; /health then says so."""
-
-
-def joins_of(joins: Sequence[tuple[int, Request]], slots: int) -> Joins:
-    """(slot, request) of prompts that are in, as the program `join` takes them."""
-    numbers = np.full((3, slots), slots, np.int32)  # a slot past the last is dropped
-    rows = []
-    for column, (slot, request) in enumerate(joins):
-        numbers[:, column] = slot, request.prompt[-1], len(request.prompt) - 1
-        params = request.sampling
-        rows.append(sampling.rows_of(params, len(request.prompt), params.stop_token_ids))
-    rows += [sampling.rows_of()] * (slots - len(rows))
-    stacked = jax.tree.map(lambda *leaves: np.concatenate(leaves), *rows)
-    return Joins(slots=numbers[0], tokens=numbers[1], positions=numbers[2], rows=stacked)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,17 +13,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from onechip.engine.types import Dtype
+from onechip.engine.types import INT4_DTYPES, Dtype
 from onechip.errors import UsageError
-from onechip.kernels.api import GROUP, Int4, Kernels, Leaf
+from onechip.kernels.api import INT4_BYTES, Int4, Kernels, Leaf
 from onechip.kernels.xla import PlainKernels
 from onechip.models import decoder
 from onechip.models.architecture import ModelConfig
 from onechip.models.layout import EMBED, HEAD, PLE_EMBED, Params, TensorSpec, TreePath, expected_tensors
 from onechip.models.quant import dequantize_int4
-
-PACKED_BYTES = 0.5 + 2 / GROUP
-"""Of one value in a packed int4 tensor, its share of the scale included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,17 +70,16 @@ def choose_precision(wish: Dtype, stored: frozenset[str], platform: str, kernels
     """
     if wish == "f32":
         kernels = PlainKernels()
-    own = kernels.name != "xla"
-    if wish == "w4a8" and not own:
+    if wish == "w4a8" and not kernels.packs:
         raise UsageError(
             "--dtype w4a8 needs the CPU's own kernels, which are not in use here (--kernels xla turns them "
             "off, `make native` builds them): take w4a16."
         )
-    int4 = wish in ("w4a16", "w4a8") or (wish == "auto" and bool(stored))
+    int4 = wish in INT4_DTYPES or (wish == "auto" and bool(stored))
     activations = jnp.float32 if wish == "f32" else jnp.bfloat16
-    packed = int4 and (own or platform != "cpu")
+    packed = int4 and (kernels.packs or platform != "cpu")
     tables = sorted(stored & {EMBED, PLE_EMBED, HEAD}) if packed else ()
-    exact = not (own and int4 and wish in ("auto", "w4a8"))
+    exact = not (kernels.packs and int4 and wish != "w4a16")
     return Precision(activations, int4, packed, tuple(tables), exact, kernels)
 
 
@@ -141,7 +137,7 @@ def planned_bytes(config: ModelConfig, precision: Precision, int4: frozenset[str
         )
     for spec in expected_tensors(config):
         if spec.name not in multiplied:
-            each = PACKED_BYTES if spec.name in packed else dense_bytes
+            each = INT4_BYTES if spec.name in packed else dense_bytes
             total += int(math.prod(spec.shape) * each)
     return total
 
@@ -149,7 +145,7 @@ def planned_bytes(config: ModelConfig, precision: Precision, int4: frozenset[str
 def fetched_bytes(config: ModelConfig, precision: Precision) -> int:
     """Bytes of the per-layer table, of which a step reads some rows only."""
     packed = PLE_EMBED in precision.packed_tables
-    each = PACKED_BYTES if packed else jnp.dtype(precision.activations).itemsize
+    each = INT4_BYTES if packed else jnp.dtype(precision.activations).itemsize
     return int(config.ple_vocab * len(config.layers) * config.ple_dim * each)
 
 

@@ -108,9 +108,9 @@ def scratch_bytes(config: ModelConfig, slots: int, precision: Precision) -> int:
     blocks = 2 * slots * SPAN_BLOCK * max(layer.kv_heads * layer.head_dim for layer in config.layers)
     logits = 4 * slots * config.vocab
     # Plain JAX expands an int4 weight where it is used; a float32 head is laid out once more for the product.
-    plain = precision.kernels.name == "xla"
-    expanded = mlp * config.hidden if precision.packed and plain else 0
-    if plain and (EMBED if config.tied else HEAD) in precision.packed_tables:
+    packs = precision.kernels.packs
+    expanded = mlp * config.hidden if precision.packed and not packs else 0
+    if not packs and (EMBED if config.tied else HEAD) in precision.packed_tables:
         expanded = max(expanded, config.hidden * config.vocab)
     head = config.hidden * config.vocab if precision.activations == jnp.float32 else 0
     per_row = mlp + attention + ple + scores + 6 * config.hidden
@@ -153,7 +153,6 @@ def make_plan(
     """
     _check_wishes(config, wishes)
     dtype, buckets = precision.activations, precision.kernels.buckets
-    head_dims = {layer.head_dim for layer in config.layers}
 
     def planned(slots: int, context: int) -> Plan:
         rows = _row_buckets(slots, buckets.rows)
@@ -164,7 +163,7 @@ def make_plan(
             activation_dtype=dtype,
             row_buckets=rows,
             chunk_buckets=buckets.chunks,
-            shared_chunks=precision.kernels.attend_rows(head_dims) is not None,
+            shared_chunks=precision.kernels.attend_rows(config.head_dims) is not None,
             window=_window(streamed, chip),
             weight_bytes=weight_bytes,
             cache_bytes=cache_bytes(config, rows[-1], context, dtype),

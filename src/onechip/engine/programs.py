@@ -13,13 +13,14 @@ of the answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from onechip.engine import attention, cache, sampling
@@ -27,6 +28,7 @@ from onechip.engine.attention import Chunk
 from onechip.engine.cache import Cache
 from onechip.engine.plan import Plan
 from onechip.engine.sampling import SamplingRows
+from onechip.engine.types import Request
 from onechip.kernels.api import AttendRows, Kernels, Leaf
 from onechip.models import decoder
 from onechip.models.architecture import ModelConfig
@@ -68,6 +70,19 @@ class Joins:
     rows: SamplingRows
 
 
+def joins_of(joins: Sequence[tuple[int, Request]], slots: int) -> Joins:
+    """(slot, request) of prompts that are in, as `join` takes them: `slots` entries, on the host."""
+    numbers = np.full((3, slots), slots, np.int32)  # a slot past the last is dropped
+    rows = []
+    for column, (slot, request) in enumerate(joins):
+        numbers[:, column] = slot, request.prompt[-1], len(request.prompt) - 1
+        params = request.sampling
+        rows.append(sampling.rows_of(params, len(request.prompt), params.stop_token_ids))
+    rows += [sampling.rows_of()] * (slots - len(rows))
+    stacked = jax.tree.map(lambda *leaves: np.concatenate(leaves), *rows)
+    return Joins(slots=numbers[0], tokens=numbers[1], positions=numbers[2], rows=stacked)
+
+
 @dataclass(frozen=True)
 class Program:
     """A function to compile for these shapes; the result takes over the memory of argument `donated`."""
@@ -106,7 +121,7 @@ class Computation:
     @property
     def attend_rows(self) -> AttendRows | None:
         """The kernels' own attention, if they have it for this model."""
-        return self.kernels.attend_rows({layer.head_dim for layer in self.config.layers})
+        return self.kernels.attend_rows(self.config.head_dims)
 
     def of_first_rows(self, count: jax.Array) -> Kernels:
         """The kernels where only the first `count` rows matter.

@@ -18,7 +18,7 @@ from onechip.engine.attention import Chunk
 from onechip.engine.chip import Chip
 from onechip.engine.placement import Precision
 from onechip.engine.plan import Plan, make_plan
-from onechip.engine.types import NO_TOKEN, EngineConfig, Progress
+from onechip.engine.types import INT4_DTYPES, NO_TOKEN, EngineConfig, Progress
 from onechip.errors import CheckpointError
 from onechip.kernels.choice import choose
 from onechip.models.config import ModelConfig, read_config
@@ -102,7 +102,7 @@ def load(wishes: EngineConfig, progress: Progress) -> LoadedEngine:
     chip = Chip.detect()
     kernels, why_plain = choose(chip.platform, plain=wishes.kernels == "xla")
     precision = placement.choose_precision(wishes.dtype, int4, chip.platform, kernels)
-    if wishes.dtype in ("w4a16", "w4a8"):
+    if wishes.dtype in INT4_DTYPES:
         int4 |= {spec.name for spec in expected_tensors(config) if packable(spec)}
     weight_bytes = placement.planned_bytes(config, precision, int4)
     plan = make_plan(config, wishes, chip, precision, weight_bytes)
@@ -138,7 +138,7 @@ def _load_params(
 
     dense_dtype = placement.host_dtype(precision)
     params = load_weights(wishes.model, config, dense_dtype=dense_dtype, progress=on_tensor)
-    if wishes.dtype in ("w4a16", "w4a8"):
+    if wishes.dtype in INT4_DTYPES:
         progress("quantising to int4", 0.4)
         params = quantize_params(params, config)
     return placement.place(params, precision)
@@ -183,10 +183,7 @@ def _warm_up(loaded: LoadedEngine) -> None:
     row = np.arange(bucket, dtype=np.int32)
     chunk = Chunk(tokens=0 * row, slots=0 * row, positions=row, valid=np.int32(bucket))
     loaded.state, _ = loaded.prefill[bucket](loaded.params, loaded.state, chunk)
-    nobody = np.full(loaded.plan.slots, loaded.plan.slots, np.int32)
-    loaded.state = loaded.join(
-        loaded.state, programs.Joins(nobody, nobody, nobody, jax.tree.map(np.asarray, loaded.state.rows))
-    )
+    loaded.state = loaded.join(loaded.state, programs.joins_of((), loaded.plan.slots))
     bucket = loaded.plan.row_buckets[0]
     active = np.zeros(bucket, np.bool_)
     active[0] = True

@@ -15,6 +15,9 @@ Dtype = Literal["auto", "bf16", "f32", "w4a16", "w4a8"]
 take activations in bf16 or rounded to int8 (in groups of 32). "auto" takes int8 where the kernels have it.
 """
 
+INT4_DTYPES: tuple[Dtype, ...] = ("w4a16", "w4a8")
+"""Those under which the linears of a dense checkpoint are rounded to int4."""
+
 KernelsWish = Literal["auto", "xla"]
 """Who multiplies: the fastest kernels for the chip, or plain JAX."""
 

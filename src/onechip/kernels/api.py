@@ -18,6 +18,9 @@ Leaf = Any
 GROUP = 32
 """Inputs that share one scale in an int4 weight."""
 
+INT4_BYTES = 0.5 + 2 / GROUP
+"""Of one value of an Int4, its share of the scale included."""
+
 SPAN_BLOCK = 256
 """Positions that attention over a span reads at a time; a span's capacity is a multiple of it."""
 
@@ -196,6 +199,10 @@ class Kernels(Protocol):
     @property
     def buckets(self) -> Buckets:
         """The numbers of rows that programs are compiled for."""
+
+    @property
+    def packs(self) -> bool:
+        """Weights of products stand in a form of the kernels' own, int4 ones too; nothing is expanded."""
 
     def pack(self, weight: Leaf, *, exact: bool, paired: bool) -> Weight:
         """A product's weight (an array, or Int4) as it shall stand on the device; nothing is compiled.

@@ -20,6 +20,7 @@ from jax import lax
 
 from onechip.kernels.api import (
     GROUP,
+    INT4_BYTES,
     SPAN_BLOCK,
     Activation,
     AttendRows,
@@ -172,12 +173,16 @@ class PlainKernels:
         """
         return Buckets((2, 8, 32, 64), (32, 128, 256))
 
+    @property
+    def packs(self) -> bool:
+        return False
+
     def pack(self, weight: Leaf, *, exact: bool, paired: bool) -> Weight:
         packed: Weight = weight
         return packed
 
     def packed_bytes(self, shape: tuple[int, int], *, int4: bool, paired: bool, dense_bytes: int) -> int:
-        return int(math.prod(shape) * (0.5 + 2 / GROUP if int4 else dense_bytes))
+        return int(math.prod(shape) * (INT4_BYTES if int4 else dense_bytes))
 
     def matmul(
         self, x: jax.Array, weight: Weight, *, norm: Norm | None = None, out_dtype: Any = None

@@ -115,6 +115,11 @@ class ModelConfig:
         return tuple(layer for layer in self.layers if layer.owns_kv)
 
     @property
+    def head_dims(self) -> frozenset[int]:
+        """Widths of heads that occur."""
+        return frozenset(layer.head_dim for layer in self.layers)
+
+    @property
     def first_shared(self) -> int:
         """Index of the first layer after which nothing writes a cache; len(layers) if all do."""
         return max(layer.index for layer in self.layers if layer.owns_kv) + 1

@@ -246,6 +246,22 @@ def _masked_attention(config: ModelConfig, positions: jax.Array, mask: jax.Array
     return on_heads(config, positions, attend)
 
 
+def forward_fused(
+    config: ModelConfig,
+    kernels: Kernels,
+    fused: Params,
+    tokens: jax.Array,
+    positions: jax.Array,
+    *,
+    dtype: jnp.dtype,
+    mask: jax.Array | None = None,
+) -> jax.Array:
+    """`forward` of weights that are fused, and stand as `kernels` want them."""
+    hidden, ple = embed(config, kernels, fused, tokens, dtype)
+    attend = _masked_attention(config, positions, mask)
+    return logits(config, kernels, fused, run_layers(config, kernels, fused, hidden, ple, attend))
+
+
 def forward(
     config: ModelConfig,
     params: Params,
@@ -267,7 +283,5 @@ def forward(
     Returns:
         [B, T, V] float32.
     """
-    fused, kernels = fuse(params), xla.PlainKernels()
-    hidden, ple = embed(config, kernels, fused, tokens, dtype)
-    attend = _masked_attention(config, positions, mask)
-    return logits(config, kernels, fused, run_layers(config, kernels, fused, hidden, ple, attend))
+    kernels = xla.PlainKernels()
+    return forward_fused(config, kernels, fuse(params), tokens, positions, dtype=dtype, mask=mask)

@@ -1,4 +1,4 @@
-"""What calls of the kernels have in common: shapes of results, operands that may be missing, facts of a norm."""
+"""What calls of the kernels have in common: shapes of results, operands that may be missing, norms."""
 
 from __future__ import annotations
 

@@ -76,6 +76,10 @@ class CpuKernels:
         """Rows that do not matter are not computed, hence few."""
         return Buckets((1, 8, 64), (32, 256))
 
+    @property
+    def packs(self) -> bool:
+        return True
+
     def pack(self, weight: Leaf, *, exact: bool, paired: bool) -> Weight:
         return weights.pack(weight, exact=exact, paired=paired)
 
