@@ -1,7 +1,9 @@
 // What JAX gives, checked; and how work is shared out.
 #include "blocks.h"
 
+#include <cmath>
 #include <cstdint>
+#include <limits>
 
 namespace onechip {
 
@@ -80,6 +82,20 @@ size_t panels_per_task(const Linear& weight, size_t rows) {
   step = std::max(step, kLeastBytes / bytes);
   step = std::min({step, kMostBytes / bytes, kMostResults / rows});
   return step >= 4 ? step / 4 * 4 : std::max<size_t>(step, 1);
+}
+
+void ban(float* logits, size_t begin, size_t columns, const int32_t* banned, size_t count) {
+  for (size_t n = 0; n < count; ++n) {
+    // An id below `begin`, or below 0, wraps round to a huge one.
+    const size_t column = static_cast<size_t>(int64_t{banned[n]}) - begin;
+    if (column < columns) logits[column] = -std::numeric_limits<float>::infinity();
+  }
+}
+
+int64_t first_best(const Tiles& tiles, const float* logits, size_t columns, float* best) {
+  const int64_t index = tiles.argmax(logits, columns, best);
+  // The argmax passes over what is not a number; squares add up to NaN only where there is one.
+  return std::isnan(tiles.sum_squares(logits, columns)) ? kNotANumber : index;
 }
 
 float* multiply(const Tiles& tiles, Slot slot, const Linear& weight, const Inputs& x, size_t rows) {

@@ -49,6 +49,13 @@ inline size_t live_rows(const Live& live, size_t rows) {
 // Rows at a time: what a call needs beside its result stays small, whatever the number of rows.
 constexpr size_t kPass = 256;
 
+// Runs pass(first, rows) over the rows that matter.
+template <typename Pass>
+void each_pass(const Live& live, size_t rows, const Pass& pass) {
+  const size_t mattering = live_rows(live, rows);
+  for (size_t first = 0; first < mattering; first += kPass) pass(first, std::min(kPass, mattering - first));
+}
+
 // Activations as JAX gives them, rows one behind the other, bf16 or float32.
 struct Matrix {
   uint8_t* data;
@@ -186,6 +193,15 @@ void each_panels(const Linear& weight, size_t rows, const Task& task) {
     task(index * step, std::min(step, weight.count - index * step));
   });
 }
+
+// Logits of ids begin..begin + columns become -inf where `banned` names them; other ids ban nothing.
+void ban(float* logits, size_t begin, size_t columns, const int32_t* banned, size_t count);
+
+constexpr int64_t kNoIndex = -1;  // is larger than -inf
+constexpr int64_t kNotANumber = -2;
+
+// Index of the first of the largest; kNoIndex, or kNotANumber if one of them is not.
+int64_t first_best(const Tiles& tiles, const float* logits, size_t columns, float* best);
 
 // The whole product of the first `rows` of x, float32 [rows, weight.stride()], in scratch memory `slot`.
 float* multiply(const Tiles& tiles, Slot slot, const Linear& weight, const Inputs& x, size_t rows);

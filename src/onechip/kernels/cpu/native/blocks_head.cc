@@ -1,7 +1,4 @@
 // The head: the best of all logits of each row, without writing them to memory.
-#include <cmath>
-#include <limits>
-
 #include "blocks.h"
 
 namespace onechip {
@@ -10,11 +7,8 @@ namespace {
 
 struct Best {
   float value;
-  int32_t index;  // kNothing, kNotANumber, or of the first of the best
+  int64_t index;  // kNoIndex, kNotANumber, or of the first of the best
 };
-
-constexpr int32_t kNothing = -1;  // larger than -inf
-constexpr int32_t kNotANumber = -2;
 
 struct Head {
   const Tiles& tiles;
@@ -31,28 +25,21 @@ void best_of(const Head& head, const Inputs& x, size_t rows, size_t panel, size_
   head.tiles.product(head.weight.from(panel), count, x.rows(), 0, rows, logits, stride);
   for (size_t row = 0; row < rows; ++row) {
     float* line = logits + row * stride;
-    for (size_t n = 0; n < head.bans; ++n) {
-      // An id below `begin` wraps round to a huge one.
-      const size_t column = static_cast<size_t>(int64_t{head.banned[row * head.bans + n]}) - begin;
-      if (column < columns) line[column] = -std::numeric_limits<float>::infinity();
-    }
-    const int64_t index = head.tiles.argmax(line, columns, &best[row].value);
-    // The argmax passes over what is not a number; squares add up to NaN only where there is one.
-    const bool numbers = !std::isnan(head.tiles.sum_squares(line, columns));
-    const int32_t found = index < 0 ? kNothing : static_cast<int32_t>(begin + static_cast<size_t>(index));
-    best[row].index = numbers ? found : kNotANumber;
+    ban(line, begin, columns, head.banned + row * head.bans, head.bans);
+    const int64_t index = first_best(head.tiles, line, columns, &best[row].value);
+    best[row].index = index < 0 ? index : index + static_cast<int64_t>(begin);
   }
 }
 
 // bests [tasks, rows] -> the first of the best of a row; -1 if there is none, or one is not a number.
 int32_t merge(const Best* bests, size_t tasks, size_t rows, size_t row) {
-  Best best{0, kNothing};
+  Best best{0, kNoIndex};
   for (size_t task = 0; task < tasks; ++task) {
     const Best& other = bests[task * rows + row];
     if (other.index == kNotANumber) return -1;
     if (other.index >= 0 && (best.index < 0 || other.value > best.value)) best = other;
   }
-  return best.index;  // kNothing is -1
+  return static_cast<int32_t>(best.index);  // kNoIndex is -1
 }
 
 ffi::Error greedy(ffi::AnyBuffer hidden_buffer, ffi::AnyBuffer data, ffi::AnyBuffer norm_weight,
@@ -68,9 +55,7 @@ ffi::Error greedy(ffi::AnyBuffer hidden_buffer, ffi::AnyBuffer data, ffi::AnyBuf
               static_cast<size_t>(banned.dimensions()[0]) == hidden.rows,
           "banned must be [rows, n] and the result [rows], with the rows of hidden");
     const size_t bans = static_cast<size_t>(banned.dimensions()[1]);
-    const size_t mattering = live_rows(live, hidden.rows);
-    for (size_t first = 0; first < mattering; first += kPass) {
-      const size_t rows = std::min(kPass, mattering - first);
+    each_pass(live, hidden.rows, [&](size_t first, size_t rows) {
       const Inputs inputs = prepare(tiles, hidden, first, rows, norm, weight);
       const Head head{tiles, weight, banned.typed_data() + first * bans, bans};
       const size_t step = panels_per_task(weight, rows), tasks = (weight.count + step - 1) / step;
@@ -81,7 +66,7 @@ ffi::Error greedy(ffi::AnyBuffer hidden_buffer, ffi::AnyBuffer data, ffi::AnyBuf
       for (size_t row = 0; row < rows; ++row) {
         result->typed_data()[first + row] = merge(bests, tasks, rows, row);
       }
-    }
+    });
   });
 }
 

@@ -64,14 +64,12 @@ ffi::Error mlp(ffi::AnyBuffer hidden_buffer, ffi::AnyBuffer gate_up_data, ffi::A
           "gate_up must have its halves take turns, and twice as many outputs as down has inputs");
     check(!down_attrs.paired && down.outputs == hidden.columns, "down must have as many outputs as hidden has columns");
     const Mlp parts{tiles, gate_up, silu ? tiles.silu_times : tiles.gelu_times, hidden.bf16};
-    const size_t mattering = live_rows(live, hidden.rows);
-    for (size_t first = 0; first < mattering; first += kPass) {
-      const size_t rows = std::min(kPass, mattering - first);
+    each_pass(live, hidden.rows, [&](size_t first, size_t rows) {
       const Inputs inputs = prepare(tiles, hidden, first, rows, norm, gate_up);
       const Inputs inner = activate(parts, inputs, rows, down);
       float* product = multiply(tiles, kProduct, down, inner, rows);
       finish(tiles, product, down.stride(), first, rows, {post_norm, hidden, out, nullptr});
-    }
+    });
   });
 }
 

@@ -45,15 +45,13 @@ ffi::Error add_ple(ffi::AnyBuffer hidden_buffer, ffi::AnyBuffer ple_buffer, ffi:
     check(out.inputs == ple.columns && out.outputs == hidden.columns, "out must lead from ple's width to hidden's");
     float value = 1;
     const float* scalar = as_scalar(tiles, scalar_buffer, hidden.bf16, &value) ? &value : nullptr;
-    const size_t mattering = live_rows(live, hidden.rows);
-    for (size_t first = 0; first < mattering; first += kPass) {
-      const size_t rows = std::min(kPass, mattering - first);
+    each_pass(live, hidden.rows, [&](size_t first, size_t rows) {
       const Inputs inputs = prepare(tiles, hidden, first, rows, Norm{}, gate);
       float* gates = multiply(tiles, kProduct, gate, inputs, rows);
       const Inputs inner = activate(tiles, gates, gate.stride(), ple, first, rows, out);
       float* product = multiply(tiles, kProduct, out, inner, rows);
       finish(tiles, product, out.stride(), first, rows, {norm, hidden, into, scalar});
-    }
+    });
   });
 }
 

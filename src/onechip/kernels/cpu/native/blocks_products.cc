@@ -36,14 +36,12 @@ ffi::Error matmul(ffi::AnyBuffer x_buffer, ffi::AnyBuffer data, ffi::AnyBuffer n
     const Norm norm = as_norm("the norm", norm_weight, norm_attrs, x.columns);
     check(!weight_attrs.paired, "matmul cannot take a weight whose halves take turns; only mlp can");
     check_result(x, weight, out);
-    const size_t mattering = live_rows(live, x.rows);
-    for (size_t first = 0; first < mattering; first += kPass) {
-      const size_t rows = std::min(kPass, mattering - first);
+    each_pass(live, x.rows, [&](size_t first, size_t rows) {
       const Inputs inputs = prepare(tiles, x, first, rows, norm, weight);
       each_panels(weight, rows, [&](size_t panel, size_t count) {
         multiply_into(tiles, weight, inputs, first, rows, panel, count, out);
       });
-    }
+    });
   });
 }
 
@@ -58,13 +56,11 @@ ffi::Error matmul_add(ffi::AnyBuffer x_buffer, ffi::AnyBuffer data, ffi::AnyBuff
     const Norm norm = as_norm("the norm", norm_weight, norm_attrs, out.columns);
     check(!weight_attrs.paired, "matmul_add cannot take a weight whose halves take turns; only mlp can");
     check_result(x, weight, out);
-    const size_t mattering = live_rows(live, x.rows);
-    for (size_t first = 0; first < mattering; first += kPass) {
-      const size_t rows = std::min(kPass, mattering - first);
+    each_pass(live, x.rows, [&](size_t first, size_t rows) {
       const Inputs inputs = prepare(tiles, x, first, rows, Norm{}, weight);
       float* product = multiply(tiles, kProduct, weight, inputs, rows);
       finish(tiles, product, weight.stride(), first, rows, {norm, residual, out, nullptr});
-    }
+    });
   });
 }
 

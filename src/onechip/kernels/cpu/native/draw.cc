@@ -109,8 +109,8 @@ void keep_nucleus(std::vector<Candidate>& kept, double total, float top_p) {
 
 int32_t draw_row(const Tiles& tiles, const float* logits, size_t count, const Wishes& wishes, Cap cap, uint32_t position) {
   float best;
-  const int64_t greedy = tiles.argmax(logits, count, &best);
-  if (std::isnan(tiles.sum_squares(logits, count)) || greedy < 0) return -1;
+  const int64_t greedy = first_best(tiles, logits, count, &best);
+  if (greedy < 0) return -1;
   if (!(wishes.temperature > 0)) return static_cast<int32_t>(greedy);
   thread_local std::vector<uint32_t> histogram;
   thread_local std::vector<Candidate> kept;
@@ -159,10 +159,7 @@ ffi::Error draw(ffi::Buffer<ffi::F32> logits, ffi::Buffer<ffi::F32> temperature,
     share(2.0 * static_cast<double>(mattering * count), mattering, [&](size_t row) {
       float* line = static_cast<float*>(scratch(kTask, count * sizeof(float)));
       std::memcpy(line, logits.typed_data() + row * count, count * sizeof(float));
-      for (size_t n = 0; n < bans; ++n) {
-        const auto id = static_cast<size_t>(int64_t{banned.typed_data()[row * bans + n]});
-        if (id < count) line[id] = kDropped;  // -1 is a huge one
-      }
+      ban(line, 0, count, banned.typed_data() + row * bans, bans);
       const Wishes wishes{temperature.typed_data()[row], top_p.typed_data()[row], min_p.typed_data()[row],
                           top_k.typed_data()[row], seed.typed_data()[row]};
       const auto position = static_cast<uint32_t>(positions.typed_data()[row]);

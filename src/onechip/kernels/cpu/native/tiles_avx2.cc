@@ -14,20 +14,11 @@ namespace {
 
 #include "tiles_256.h"
 
-void product(const Panels& weight, size_t count, const Rows& x, size_t first, size_t rows, float* out,
-             size_t out_stride) {
-  auto run = x.kind == Activation::kInt8   ? int8_product
-             : x.kind == Activation::kBf16 ? float_product<true>
-                                           : float_product<false>;
-  run(weight, count, x, first, rows, out, out_stride);
-}
+#include "tiles_table.h"
 
 }  // namespace
 
-const Tiles kAvx2Tiles = {
-    "avx2",      product,  to_bf16,    to_int8,    widen,   narrow,
-    sum_squares, scale_by, gelu_times, silu_times, softcap, argmax,
-};
+const Tiles kAvx2Tiles = table<float_product<true>>("avx2");
 
 }  // namespace onechip
 
