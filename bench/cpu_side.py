@@ -23,13 +23,12 @@ from onechip.ladder.engines.process import EngineProcess
 from onechip.ladder.host import this_host
 from onechip.ladder.jobs import start, task
 from onechip.ladder.jobs.task import Ask, Task
+from onechip.ladder.meters.tree import Resident, Tree
 from onechip.ladder.plan import Plan
 from onechip.ladder.records import Arm, Cell, CellRecord
 from onechip.ladder.session import Session
 
 BLOCK_BYTES = 16 << 20
-_PEAK = re.compile(r"^VmHWM:\s+(\d+) kB", re.MULTILINE)
-_OWN = re.compile(r"^RssAnon:\s+(\d+) kB", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -43,19 +42,6 @@ class Load:
     @property
     def shape(self) -> str:
         return f"{self.tokens_in}/{self.tokens_out}"
-
-
-@dataclass(frozen=True)
-class Memory:
-    """Bytes of a process and its children.
-
-    Attributes:
-        peak: the most that was resident, mapped files included, each process at its own worst.
-        own: resident now and not backed by a file.
-    """
-
-    peak: int
-    own: int
 
 
 def say(text: str) -> None:
@@ -114,12 +100,11 @@ class Side:
             if note is not None:
                 self.notes.append(note)
 
-    def memory(self) -> Memory:
-        """As it is now."""
-        said = [_status(process) for process in self._tree()]
-        return Memory(
-            sum(read_status(text).peak for text in said), sum(read_status(text).own for text in said)
-        )
+    def memory(self) -> Resident:
+        """As it is now, each process's peak at its own worst; nothing while it is not running."""
+        processes = self._tree()
+        found = Tree(processes[0].pid).resident() if processes else None
+        return found or Resident()
 
     def cpu_s(self) -> float:
         """Seconds of processor time since it was started; 0 while it is not running."""
@@ -188,19 +173,6 @@ def _read_through(checkpoint: Path) -> None:
         with path.open("rb", buffering=0) as file:
             while file.read(BLOCK_BYTES):
                 pass
-
-
-def _status(process: psutil.Process) -> str:
-    try:
-        return Path(f"/proc/{process.pid}/status").read_text()
-    except OSError:
-        return ""
-
-
-def read_status(text: str) -> Memory:
-    """From /proc/PID/status."""
-    peak, own = (found[1] if (found := line.search(text)) else "0" for line in (_PEAK, _OWN))
-    return Memory(int(peak) << 10, int(own) << 10)
 
 
 def sides(plan: Plan, folder: Path) -> Iterator[Side]:

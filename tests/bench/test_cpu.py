@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 from bench.cpu import Job, decode_tok_s, figure, jobs, schedule
 from bench.cpu_report import Measure
-from bench.cpu_side import Load, Memory, read_status, with_limits
+from bench.cpu_side import Load, with_limits
 
 from onechip.ladder.arms import parse
 from onechip.ladder.checkpoint import ModelFacts
@@ -80,12 +80,6 @@ def test_a_round_has_all_prompts_and_levels() -> None:
         "decode, 64 requests",
     ]
     assert listed[-1] == Job(Measure("decode, 64 requests", "tok/s", True), Load(64, 32, 32))
-
-
-def test_memory_is_read_from_the_kernels_page() -> None:
-    text = "Name:\tx\nVmHWM:\t    2048 kB\nVmRSS:\t 1000 kB\nRssAnon:\t   512 kB\n"
-    assert read_status(text) == Memory(2 << 20, 512 << 10)
-    assert read_status("") == Memory(0, 0)
 
 
 def test_our_engine_serves_what_its_peers_are_told_to() -> None:

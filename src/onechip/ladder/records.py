@@ -125,8 +125,9 @@ class CellRecord(msgspec.Struct, forbid_unknown_fields=True):
         client: the client's own cost (loop_lag_p99_ms, cpu_share, late_sends, worst_send_ms), to tell who was
             the bottleneck.
         measured: figures that come from outside requests: start stretches in seconds (spawn_to_port_s,
-            port_to_healthy_s, healthy_to_token_s, total_s), resident_bytes, canary readings. Missing means
-            not available, never a guess.
+            port_to_healthy_s, healthy_to_token_s, total_s), resident_bytes and device_bytes after it; what
+            the cell took (meters.sampler.Sampler.end: peaks of memory, energy). Missing means not available,
+            never a guess.
     """
 
     cell: Cell

@@ -282,6 +282,7 @@ class ArmRun:
             manifest.requests,
             self.ladder.counter,
             self.ladder.screen.tick,
+            None if self.process is None else self.process.meter,
         )
 
     def _recipe(self, target: Target, features: probe.Features) -> prompts.Recipe | None:
@@ -354,7 +355,8 @@ class ArmRun:
         self._stop()
         if self.deaths < MOST_DEATHS:
             try:
-                self.session = replace(self.session, target=self._start()[0])
+                target = self._start()[0]
+                self.session = replace(self.session, target=target, meter=self.process.meter)
             except EngineError as error:
                 self.deaths = MOST_DEATHS
                 self._fail(f"It did not come up again: {error}", error)

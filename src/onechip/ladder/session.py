@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from onechip.ladder import prompts
 from onechip.ladder.checkpoint import TokenCounter
 from onechip.ladder.client import Deadlines
+from onechip.ladder.meters import Meter
 from onechip.ladder.plan import Plan
 from onechip.ladder.probe import Features
 from onechip.ladder.records import Arm
@@ -24,6 +25,7 @@ class Session:
         counts: of requests in the sweep's cells, by jobs.sweep.place.
         counter: the checkpoint's own tokenizer, None where unknown.
         tick: called about once a second while a load runs.
+        meter: of its memory and energy; None where the ladder did not start it.
     """
 
     plan: Plan
@@ -35,6 +37,7 @@ class Session:
     counts: Mapping[str, int]
     counter: TokenCounter | None
     tick: Callable[[], None]
+    meter: Meter | None = None
 
     @property
     def deadlines(self) -> Deadlines:

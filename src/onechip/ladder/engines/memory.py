@@ -1,20 +1,17 @@
-"""Memory that engines hold, on the machine and on its GPUs: process ids in, bytes out."""
+"""What is free on the machine and taken on its GPUs, and whether an engine that has stopped gave it back."""
 
 from __future__ import annotations
 
-import contextlib
-import shutil
-import subprocess
 import time
 from dataclasses import dataclass
 
 import psutil
 
+from onechip.ladder.meters.nvml import gpus
+
 WAIT_S = 10.0
 """How long memory may take to come back after an engine has stopped."""
 SLACK_BYTES = 512 << 20
-QUERY = ("nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits")
-QUERY_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,32 +30,8 @@ def taken() -> Taken:
 
 def device_bytes() -> int | None:
     """In use on all NVIDIA GPUs together, by whomever; None without any, or if the driver does not say."""
-    if shutil.which(QUERY[0]) is None:
-        return None
-    with contextlib.suppress(OSError, subprocess.SubprocessError, ValueError):
-        said = subprocess.run(QUERY, capture_output=True, text=True, timeout=QUERY_S, check=True).stdout
-        return sum(int(line) << 20 for line in said.split("\n") if line.strip())
-    return None
-
-
-def resident_bytes(pid: int) -> int | None:
-    """Memory of a process and its children: pages by proportional share where Linux has it, else RSS."""
-    total = 0
-    try:
-        root = psutil.Process(pid)
-        for process in (root, *root.children(recursive=True)):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                total += _of(process)
-    except psutil.Error:
-        return None
-    return total
-
-
-def _of(process: psutil.Process) -> int:
-    try:
-        return int(process.memory_full_info().pss)
-    except (AttributeError, psutil.AccessDenied):
-        return int(process.memory_info().rss)
+    found = gpus()
+    return None if found is None else found.used_bytes()
 
 
 def missing(before: Taken, held: int) -> str | None:

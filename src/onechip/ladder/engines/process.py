@@ -21,6 +21,8 @@ from onechip.ladder.disk import writing
 from onechip.ladder.engines import memory
 from onechip.ladder.engines.engine import Launch
 from onechip.ladder.engines.port import HOST, IN_USE, PortTakenError, is_open, listens, open_ports, stranger
+from onechip.ladder.meters import Meter, tpu
+from onechip.ladder.meters.tree import proportional_bytes
 from onechip.ladder.served import KeyWantedError
 from onechip.ladder.target import Target
 
@@ -64,12 +66,13 @@ def telling(text: str) -> tuple[str, ...]:
 
 
 class EngineProcess:
-    """Attributes: launch, log (stdout and stderr of all starts, appended), target."""
+    """Attributes: launch, log (stdout and stderr of all starts, appended), target, meter (while it runs)."""
 
     def __init__(self, launch: Launch, port: int, log: Path) -> None:
         self.launch = launch
         self.log = log
         self.target = Target(HOST, port)
+        self.meter: Meter | None = None
         self._spawned_s = 0.0
         self._log_from = 0
         self._before: memory.Taken | None = None
@@ -100,6 +103,8 @@ class EngineProcess:
             )
         leash = ["sh", "-c", LEASH, str(self._process.pid)]
         self._leash = subprocess.Popen(leash, stdin=subprocess.PIPE, start_new_session=True)
+        self.meter = Meter(self._process.pid, self._before.device)
+        self.meter.begin()
         self._spawned_s = time.perf_counter()
         assert self._process.stdin is not None
         self._process.stdin.write(b"go\n")
@@ -215,13 +220,13 @@ class EngineProcess:
         return ()
 
     def resident_bytes(self) -> int | None:
-        """Memory of the process tree; None if it cannot be read."""
-        return None if self._process is None else memory.resident_bytes(self._process.pid)
+        """Memory of the process tree now, shared pages by share; None if it cannot be read."""
+        return None if self._process is None else proportional_bytes(self._process.pid)
 
     def device_bytes(self) -> int | None:
-        """What GPUs hold more than before it was spawned; None where there is no GPU that says."""
+        """What GPUs hold more than before it was spawned, or TPUs hold; None where none of them says."""
         before, now = None if self._before is None else self._before.device, memory.device_bytes()
-        return None if before is None or now is None else max(0, now - before)
+        return tpu.used_bytes() if before is None or now is None else max(0, now - before)
 
     def stop(self) -> str | None:
         """Asks the group to end, kills it, and waits for its memory; a note if that did not come back."""
@@ -236,6 +241,8 @@ class EngineProcess:
         self._signal(signal.SIGKILL)
         self._process.wait()
         self._drop_leash()
+        if self.meter is not None:
+            self.meter.close()
         return memory.missing(self._before, held)
 
     def _signal(self, number: signal.Signals) -> None:

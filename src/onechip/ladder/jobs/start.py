@@ -65,6 +65,8 @@ def launch(
     """
     process.spawn()
     measured = process.wait_ready(first_token(process.target, arm), limits.start_s, waiting)
+    if process.meter is not None:
+        measured |= process.meter.end()
     for name, size in (
         ("resident_bytes", process.resident_bytes()),
         ("device_bytes", process.device_bytes()),

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from onechip.ladder import validity
 from onechip.ladder.client import run_load
+from onechip.ladder.meters import metered
 from onechip.ladder.prompts import digest
 from onechip.ladder.records import Cell, CellRecord, RequestRecord
 from onechip.ladder.session import Session
@@ -63,7 +65,8 @@ def run(task: Task, session: Session) -> CellRecord:
     asks = task.asks()
     started_at = now()
     payloads = [session.target.request(ask.path, ask.body) for ask in asks]
-    load = run_load(session.target, payloads, task.cell.level, session.deadlines, session.tick)
+    send = partial(run_load, session.target, payloads, task.cell.level, session.deadlines, session.tick)
+    load, measured = metered(session.meter, send)
     counter = session.counter
     count = counter.count if counter is not None and not counter.noise else None
     records = [
@@ -78,7 +81,9 @@ def run(task: Task, session: Session) -> CellRecord:
         invalid = validity.reasons(records, load.client, task.shared_tokens, held)
     else:
         invalid = validity.failures(records)
-    return CellRecord(task.cell, started_at, requests=records, invalid=invalid, client=load.client)
+    return CellRecord(
+        task.cell, started_at, requests=records, invalid=invalid, client=load.client, measured=measured
+    )
 
 
 def warm(task: Task, session: Session) -> None:
