@@ -138,7 +138,7 @@ def test_no_answer_in_time() -> None:
 def test_the_client_s_cost_is_told() -> None:
     with running(Behaviour(ttft_s=0.2)) as engine:
         client = load(engine, 2, 1).client
-    assert set(client) == {"loop_lag_p99_ms", "cpu_share", "late_sends", "worst_send_ms"}
+    assert {"loop_lag_p99_ms", "cpu_share", "late_sends", "worst_send_ms"} < set(client)
     assert 0 < client["cpu_share"] < 2
     assert client["loop_lag_p99_ms"] > 0
 

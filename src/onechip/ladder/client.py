@@ -8,14 +8,11 @@ machine is measured, because a client that is the bottleneck makes a cell invali
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
-import gc
 import json
-import os
 import socket
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Any, TypeVar, cast
@@ -23,18 +20,17 @@ from typing import Any, TypeVar, cast
 import msgspec
 import uvloop
 
+from onechip.ladder.lag import LagProbe, percentile
+from onechip.ladder.scheduling import undisturbed
 from onechip.ladder.target import Target
 from onechip.ladder.wire import Exchange, Response, Tail, WireError, read_response
 
 T = TypeVar("T")
 
-LAG_PERIOD_S = 0.005
 TICK_PERIOD_S = 1.0
 LATE_SEND_NS = 5_000_000
 """A send later than this after its slot became free counts as late."""
 CONNECT_S = 10.0
-REAL_TIME = (getattr(os, "SCHED_RR", 0), 1)
-"""Policy and priority while a load runs: the lowest of the real-time ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +166,7 @@ class _Loop:
         self.deadlines = deadlines
         self.exchanges = [Exchange(error="not sent: the cell's deadline passed.") for _ in payloads]
         self.connections: list[Connection | None] = []
-        self.lags: list[float] = []
+        self.reconnects = 0
         self.over = False
 
     async def slot(self, number: int) -> None:
@@ -189,6 +185,7 @@ class _Loop:
             # A server may close an idle connection as we use it; then nothing was asked of the engine.
             if freed_ns == 0 or not connection.stale:
                 return exchange
+        self.reconnects += 1
         try:
             connection = self.connections[number] = await Connection.open(self.target)
         except OSError as error:
@@ -197,22 +194,17 @@ class _Loop:
         return await connection.send(payload, freed_ns)
 
     async def watch(self, tick: Callable[[], None] | None) -> None:
-        """Samples the loop's own lag, and ends requests whose deadline has passed."""
-        next_tick = time.perf_counter() + TICK_PERIOD_S
+        """Ends requests whose deadline has passed, and the load when its own has."""
         over_at = time.perf_counter() + self.deadlines.load_s
         while True:
-            due = time.perf_counter() + LAG_PERIOD_S
-            await asyncio.sleep(LAG_PERIOD_S)
-            now = time.perf_counter()
-            self.lags.append(now - due)
-            if now >= over_at:
+            left = TICK_PERIOD_S if self.over else max(0.0, over_at - time.perf_counter())
+            await asyncio.sleep(min(TICK_PERIOD_S, left))
+            if time.perf_counter() >= over_at:
                 self.over = True
                 self._expire(lambda _: "the cell's deadline passed.")
-            if now >= next_tick:
-                next_tick = now + TICK_PERIOD_S
-                self._expire(self._overdue)
-                if tick is not None:
-                    tick()
+            self._expire(self._overdue)
+            if tick is not None:
+                tick()
 
     def _expire(self, why: Callable[[Exchange], str | None]) -> None:
         for connection in self.connections:
@@ -235,15 +227,32 @@ class _Loop:
         opened = (Connection.open(self.target) for _ in range(min(level, len(self.payloads))))
         results = await asyncio.gather(*opened, return_exceptions=True)
         self.connections = [result if isinstance(result, Connection) else None for result in results]
-        watch = asyncio.create_task(self.watch(tick))
+        watch, probe = asyncio.create_task(self.watch(tick)), LagProbe()
+        probe.start()
         cpu, wall = time.process_time(), time.perf_counter()
         await asyncio.gather(*(self.slot(number) for number in range(len(self.connections))))
         cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+        probe.stop()
         watch.cancel()
         for connection in self.connections:
             if connection is not None:
                 connection.close()
-        return _cost(self.exchanges, self.lags, cpu / max(wall, 1e-9))
+        return self._cost(probe.lags_ns, cpu, wall)
+
+    def _cost(self, lags_ns: Sequence[int], cpu_s: float, wall_s: float) -> dict[str, float]:
+        """CellRecord.client."""
+        waits = [exchange.sent_ns - exchange.freed_ns for exchange in self.exchanges if exchange.freed_ns]
+        arrivals = sum(len(exchange.arrivals) for exchange in self.exchanges)
+        return {
+            "loop_lag_p50_ms": percentile(lags_ns, 0.5) / 1e6,
+            "loop_lag_p99_ms": percentile(lags_ns, 0.99) / 1e6,
+            "loop_lag_max_ms": max(lags_ns, default=0) / 1e6,
+            "cpu_share": cpu_s / max(wall_s, 1e-9),
+            "cpu_us_per_arrival": 1e6 * cpu_s / max(arrivals, 1),
+            "late_sends": float(sum(wait > LATE_SEND_NS for wait in waits)),
+            "worst_send_ms": max(waits, default=0) / 1e6,
+            "reconnects": float(self.reconnects),
+        }
 
 
 def run_load(
@@ -269,44 +278,6 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
     """On libuv's loop, which takes half the processor time of asyncio's own for a stream of small events."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(work)
-
-
-@contextlib.contextmanager
-def undisturbed() -> Iterator[None]:
-    """No garbage collection, and this thread first in line for a core where the system allows it.
-
-    The client sleeps nearly always; first in line means that its stamps are on time, not that the engine gets
-    less. A better nice value does not help: on a full machine only real-time scheduling wakes it at once.
-    """
-    before = _scheduling()
-    _set_scheduling(REAL_TIME)
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-        _set_scheduling(before)
-
-
-def scheduling() -> str:
-    """How this process is scheduled while it measures, for the manifest."""
-    with undisturbed():
-        return "real time" if _scheduling() == REAL_TIME else "as any process"
-
-
-def _scheduling() -> tuple[int, int]:
-    """Policy and priority of this thread; (0, 0) where the system has no such thing."""
-    if not hasattr(os, "sched_getscheduler"):
-        return 0, 0
-    return os.sched_getscheduler(0), os.sched_getparam(0).sched_priority
-
-
-def _set_scheduling(wanted: tuple[int, int]) -> None:
-    """Without the permission everything stays as it is."""
-    if hasattr(os, "sched_setscheduler"):
-        with contextlib.suppress(PermissionError):
-            os.sched_setscheduler(0, wanted[0], os.sched_param(wanted[1]))
 
 
 def fetch(target: Target, path: str, body: dict[str, Any] | None = None, timeout_s: float = 30.0) -> Response:
@@ -344,17 +315,6 @@ def fetch_json(
         return msgspec.convert(json.loads(response.body), shape) if response.head.status == 200 else None
     except (OSError, ValueError, msgspec.ValidationError):
         return None
-
-
-def _cost(exchanges: Sequence[Exchange], lags: Sequence[float], cpu_share: float) -> dict[str, float]:
-    waits = [exchange.sent_ns - exchange.freed_ns for exchange in exchanges if exchange.freed_ns]
-    ordered = sorted(lags)
-    return {
-        "loop_lag_p99_ms": 1e3 * ordered[int(0.99 * (len(ordered) - 1))] if ordered else 0.0,
-        "cpu_share": cpu_share,
-        "late_sends": float(sum(wait > LATE_SEND_NS for wait in waits)),
-        "worst_send_ms": max(waits, default=0) / 1e6,
-    }
 
 
 def _reason(error: OSError) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 
 import onechip
-from onechip.ladder.client import scheduling
+from onechip.ladder.scheduling import scheduling
 
 UNKNOWN = "not available"
 ENGINE_PREFIXES = (

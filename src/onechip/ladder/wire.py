@@ -1,14 +1,15 @@
 """Bytes as they arrived, with their stamps -> one HTTP/1.1 response and its server-sent events.
 
 Pure, and run after a cell is over: nothing here is on the path that is measured, except `Tail`, which says
-    when a response has ended.
+when a response has ended.
 """
 
 from __future__ import annotations
 
 import re
+import zlib
 from bisect import bisect_right
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 Arrival = tuple[int, bytes]
@@ -18,6 +19,7 @@ _HEAD_END = b"\r\n\r\n"
 _LAST_CHUNK = b"0\r\n\r\n"
 _HEXADECIMAL = re.compile(rb"[0-9a-fA-F]+")
 _LINE_END = re.compile(rb"\r\n|\n|\r")
+_ZLIB_OR_GZIP = 32 + zlib.MAX_WBITS
 
 
 class WireError(ValueError):
@@ -138,21 +140,31 @@ class Tail:
                 return False
         if self.head.chunked:
             self._last = (self._last + data)[-len(_LAST_CHUNK) :]
-            return self._last == _LAST_CHUNK and read_response(arrivals).complete
+            return self._last == _LAST_CHUNK and _unframed(arrivals).complete
         length = 0 if self.head.status in (204, 304) else self.head.length
         return length is not None and self._got >= self.head.size + length
 
 
 def read_response(arrivals: list[Arrival], *, closed: bool = False) -> Response:
-    """Removes head and framing.
+    """Removes head, framing and compression.
 
     Args:
         arrivals: everything that one request got back.
         closed: the server closed the connection after it, which ends a body of unstated length.
 
     Raises:
-        WireError: the bytes are not an HTTP/1.1 response.
+        WireError: the bytes are not an HTTP/1.1 response, or cannot be decompressed.
     """
+    response = _unframed(arrivals, closed=closed)
+    encoding = response.head.headers.get("content-encoding", "identity").lower()
+    if encoding in ("gzip", "x-gzip", "deflate"):
+        return replace(response, pieces=_inflated(response.pieces, encoding))
+    if encoding != "identity":
+        raise WireError(f"the answer is compressed as {encoding[:20]!r}, though it was asked for as it is")
+    return response
+
+
+def _unframed(arrivals: list[Arrival], *, closed: bool = False) -> Response:
     raw = b"".join(data for _, data in arrivals)
     head = read_head(raw)
     if head is None:
@@ -166,6 +178,15 @@ def read_response(arrivals: list[Arrival], *, closed: bool = False) -> Response:
     ends = list(accumulate(len(data) for _, data in arrivals))
     pieces = tuple(piece for span in spans for piece in _stamped(raw, span, ends, arrivals))
     return Response(head, pieces, complete)
+
+
+def _inflated(pieces: tuple[Arrival, ...], encoding: str) -> tuple[Arrival, ...]:
+    """What could be read of a compressed body when each of its pieces had come: servers flush every event."""
+    inflater = zlib.decompressobj(_ZLIB_OR_GZIP)
+    try:
+        return tuple((ns, inflater.decompress(data)) for ns, data in pieces)
+    except zlib.error as error:
+        raise WireError(f"the answer says that it is {encoding}, and is not: {error}") from None
 
 
 def _chunk_spans(raw: bytes, position: int) -> tuple[list[tuple[int, int]], bool]:
