@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -158,6 +159,17 @@ def test_without_a_driver_there_are_no_gpus(monkeypatch: pytest.MonkeyPatch) -> 
         nvml.gpus.cache_clear()
         assert memory.device_bytes() == expected
     nvml.gpus.cache_clear()
+
+
+def test_free_pages_in_the_processors_own_lists_are_no_loss(tmp_path: Path) -> None:
+    """As /proc/zoneinfo of Linux 6.18 has them: two zones, two processors."""
+    lists = "  pagesets\n    cpu: {}\n              count:    {}\n              high:     87041\n"
+    zone = "Node 0, zone {}\n  pages free     64\n  per-node stats\n      nr_inactive_anon 7\n"
+    text = zone.format("DMA32") + lists.format(0, 0) + lists.format(1, 731)
+    text += zone.format("Normal") + lists.format(0, 79381) + lists.format(1, 18269)
+    (tmp_path / "zoneinfo").write_text(text)
+    assert memory.listed_bytes(tmp_path / "zoneinfo") == (731 + 79381 + 18269) * resource.getpagesize()
+    assert memory.listed_bytes(tmp_path / "none") == 0
 
 
 def test_packages_are_counted_once_and_round_the_end_of_their_range(powercap: Path) -> None:
