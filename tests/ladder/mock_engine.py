@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from onechip.ladder.prompts import digest
 
@@ -42,6 +42,7 @@ class Behaviour:
         context: max_model_len.
         die_at: the number of the request at which the process exits with code 7.
         answer: text to give instead of numbered words.
+        stamped: each event with content says when it was written (perf_counter_ns), as `sent_ns`.
         chat_tokens: length of a chat answer that is not told to ignore the end.
         tools: knows tool calls; a call then has this name and these arguments.
         models: what /v1/models gives, None for a list of one.
@@ -67,6 +68,7 @@ class Behaviour:
     context: int = 1024
     die_at: int | None = None
     answer: str | None = None
+    stamped: bool = False
     chat_tokens: int = 12
     tools: tuple[str, dict[str, Any]] | None = None
     models: Any = None
@@ -242,6 +244,8 @@ class MockEngine:
             counting = behaviour.usage == "each" and body.get("stream_options", {}).get(
                 "continuous_usage_stats"
             )
+            if behaviour.stamped:
+                chunk["sent_ns"] = time.perf_counter_ns()
             yield self.event(chunk | ({"usage": usage | {"completion_tokens": sent}} if counting else {}))
         last = (
             _chunk({}, finish) if chat else {"choices": [{"index": 0, "text": "", "finish_reason": finish}]}
@@ -336,6 +340,9 @@ def _chunk(delta: Any, finish: str | None) -> dict[str, Any]:
     return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
 
 
+Engine = TypeVar("Engine", bound=MockEngine)
+
+
 async def _until(moment: float) -> None:
     """Sleeps until shortly before the moment, then spins: scripted times are kept to some 20 microseconds."""
     wait = moment - time.perf_counter()
@@ -346,10 +353,15 @@ async def _until(moment: float) -> None:
         pass
 
 
+def running(behaviour: Behaviour) -> contextlib.AbstractContextManager[MockEngine]:
+    """An engine of this behaviour in a thread of its own."""
+    return serving(MockEngine(behaviour))
+
+
 @contextlib.contextmanager
-def running(behaviour: Behaviour) -> Iterator[MockEngine]:
+def serving(engine: Engine) -> Iterator[Engine]:
     """The engine in a thread of its own."""
-    engine, ready = MockEngine(behaviour), threading.Event()
+    ready = threading.Event()
     loop = asyncio.new_event_loop()
 
     def run() -> None:

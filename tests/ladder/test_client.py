@@ -3,49 +3,118 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
+import os
 import socket
 import statistics
+import subprocess
+import sys
 import time
-from typing import cast
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
+from onechip.ladder import client as clients
 from onechip.ladder import timing
 from onechip.ladder.client import Connection, Deadlines, Load, fetch, run_load
 from onechip.ladder.engines.port import free_port
 from onechip.ladder.records import RequestRecord
+from onechip.ladder.scheduling import REAL_TIME, scheduling
 from onechip.ladder.stream import read_exchange
 from onechip.ladder.target import Target
-from tests.ladder.mock_engine import Behaviour, MockEngine, running
+from onechip.ladder.wire import Exchange, read_response, server_events
+from tests.ladder import mock_engine
+from tests.ladder.mock_engine import Behaviour, running
 
 SOON = Deadlines(stall_s=1.2, request_s=20, load_s=30)
 
 
-def load(engine: MockEngine, requests: int, level: int, tokens: int = 6, deadlines: Deadlines = SOON) -> Load:
-    target = Target("127.0.0.1", engine.port)
+def load(
+    port: int,
+    requests: int,
+    level: int,
+    tokens: int = 6,
+    deadlines: Deadlines = SOON,
+    tick: Callable[[], None] | None = None,
+) -> Load:
+    target = Target("127.0.0.1", port)
     options = {"include_usage": True, "continuous_usage_stats": True}
     body = {"model": "mock", "max_tokens": tokens, "stream": True, "stream_options": options}
     payloads = [target.request("/v1/completions", body | {"prompt": [n, n]}) for n in range(requests)]
-    return run_load(target, payloads, level, deadlines)
+    return run_load(target, payloads, level, deadlines, tick)
 
 
 def records(load: Load) -> list[RequestRecord]:
     return [read_exchange(exchange, RequestRecord(n, "")) for n, exchange in enumerate(load.exchanges)]
 
 
+@contextlib.contextmanager
+def apart(behaviour: dict[str, Any]) -> Iterator[int]:
+    """The engine in a process of its own; its port."""
+    command = [sys.executable, mock_engine.__file__, "0", json.dumps(behaviour)]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout is not None
+        yield int(process.stdout.readline().split()[-1])
+        process.kill()
+
+
+def lateness_ms(exchange: Exchange) -> list[float]:
+    """Of each event's stamp, against what the engine says of when it wrote it."""
+    events = server_events(read_response(exchange.arrivals))
+    told = [(event.ns, json.loads(event.data)) for event in events if b"sent_ns" in event.data]
+    return [(ns - payload["sent_ns"]) / 1e6 for ns, payload in told]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes share no clock")
 def test_scripted_times_come_back() -> None:
-    """Within 2 ms in the median, since other tests may have the cores; the engine spins to its moments."""
-    with running(Behaviour(ttft_s=0.05, gap_s=0.01, per_event=2, usage="each")) as engine:
-        found = records(load(engine, 5, 1, tokens=8))
-    assert [record.event_tokens for record in found] == [[2, 2, 2, 2]] * 5
-    assert statistics.median(timing.ttft_ms(record) or 0 for record in found) == pytest.approx(50, abs=2)
-    gaps = [gap for record in found for gap in timing.inter_token_ms(record)]
-    assert statistics.median(gaps) == pytest.approx(5, abs=1)
+    """Within 0.3 ms of when the engine wrote, over a real socket, with real clocks; zoo/ has exact figures.
+
+    A busy machine can only make stamps later, so the best of some tries counts: a client that stamped late
+    by its own doing would be late in all of them.
+    """
+    worst = []
+    with apart({"ttft_s": 0.02, "gap_s": 0.004, "per_event": 2, "usage": "each", "stamped": True}) as port:
+        for _ in range(20):
+            made = load(port, 4, 1, tokens=8)
+            found = records(made)
+            assert [record.event_tokens for record in found] == [[2, 2, 2, 2]] * 4
+            assert all((timing.ttft_ms(record) or 0) >= 20 for record in found)
+            late = [lateness_ms(exchange) for exchange in made.exchanges]
+            assert [len(one) for one in late] == [4] * 4
+            assert min(map(min, late)) > 0
+            worst.append(statistics.median(max(one) for one in late))
+            if worst[-1] < 0.3:
+                return
+    if not scheduling().startswith(REAL_TIME):
+        pytest.skip(f"{min(worst):.2f} ms at best: the machine is busy, and nobody may be first in line here")
+    pytest.fail(f"{min(worst):.2f} ms at best")
+
+
+def test_every_connection_is_open_before_the_clock_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[int] = []
+    connect = Connection.open
+
+    async def slowly(target: Target) -> Connection:
+        connection = await connect(target)
+        await asyncio.sleep(0.01 * (len(opened) + 1))
+        opened.append(time.perf_counter_ns())
+        return connection
+
+    monkeypatch.setattr(Connection, "open", slowly)
+    with running(Behaviour()) as engine:
+        found = load(engine.port, 8, 4)
+    assert len(opened) == 4
+    assert max(opened) < min(exchange.sent_ns for exchange in found.exchanges)
+    assert found.client["reconnects"] == 0
 
 
 def test_all_slots_are_used_and_each_is_refilled_at_once() -> None:
     with running(Behaviour(ttft_s=0.05)) as engine:
-        found = load(engine, 12, 4)
+        found = load(engine.port, 12, 4)
     sent = sorted(exchange.sent_ns for exchange in found.exchanges)
     assert [exchange.freed_ns > 0 for exchange in found.exchanges] == [False] * 4 + [True] * 8
     assert (sent[3] - sent[0]) / 1e9 < 0.04 < (sent[4] - sent[3]) / 1e9
@@ -55,7 +124,7 @@ def test_all_slots_are_used_and_each_is_refilled_at_once() -> None:
 
 def test_a_stalled_stream_costs_one_request() -> None:
     with running(Behaviour(fault="stall", faulty=(1,))) as engine:
-        found = records(load(engine, 6, 2))
+        found = records(load(engine.port, 6, 2))
     assert [record.error for record in found].count(None) == 5
     assert [record.error for record in found if record.error] == ["stalled: no byte for 1.2 s."]
 
@@ -71,21 +140,21 @@ def test_a_stalled_stream_costs_one_request() -> None:
 )
 def test_a_fault_costs_one_request(fault: str, error: str) -> None:
     with running(Behaviour(fault=fault, faulty=(2,))) as engine:
-        found = records(load(engine, 5, 1))
+        found = records(load(engine.port, 5, 1))
     assert [record.error for record in found] == [None, None, error, None, None]
 
 
 def test_a_slow_stream_ends_at_its_deadline() -> None:
     with running(Behaviour(gap_s=0.3)) as engine:
         began = time.monotonic()
-        found = records(load(engine, 1, 1, tokens=99, deadlines=Deadlines(1.2, 1.5, 30)))
+        found = records(load(engine.port, 1, 1, tokens=99, deadlines=Deadlines(1.2, 1.5, 30)))
     assert found[0].error == "not finished within 1.5 s."
     assert time.monotonic() - began < 5
 
 
 def test_what_is_left_at_the_end_of_a_load_is_not_sent() -> None:
     with running(Behaviour(ttft_s=0.4)) as engine:
-        found = records(load(engine, 6, 1, tokens=1, deadlines=Deadlines(9, 9, 1.0)))
+        found = records(load(engine.port, 6, 1, tokens=1, deadlines=Deadlines(9, 9, 1.0)))
         asked = len(engine.behaviour.requests)
     errors = [record.error for record in found]
     assert errors[:2] == [None, None]
@@ -137,10 +206,31 @@ def test_no_answer_in_time() -> None:
 
 def test_the_client_s_cost_is_told() -> None:
     with running(Behaviour(ttft_s=0.2)) as engine:
-        client = load(engine, 2, 1).client
-    assert {"loop_lag_p99_ms", "cpu_share", "late_sends", "worst_send_ms"} < set(client)
+        client = load(engine.port, 2, 1).client
     assert 0 < client["cpu_share"] < 2
-    assert client["loop_lag_p99_ms"] > 0
+    assert 0 < client["loop_lag_p50_ms"] <= client["loop_lag_p99_ms"] <= client["loop_lag_max_ms"]
+    assert client["cpu_us_per_arrival"] > 0
+
+
+def test_a_loop_that_is_held_up_shows_in_its_lag(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clients, "TICK_PERIOD_S", 0.05)
+    with running(Behaviour(ttft_s=0.3)) as engine:
+        client = load(engine.port, 1, 1, tick=lambda: time.sleep(0.03)).client
+    assert client["loop_lag_p99_ms"] > 20
+
+
+def test_a_slot_that_waits_for_its_next_request_shows_as_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    end = Connection._end
+
+    def held_up(connection: Connection, now: int) -> None:
+        end(connection, now)
+        time.sleep(0.012)
+
+    monkeypatch.setattr(Connection, "_end", held_up)
+    with running(Behaviour()) as engine:
+        client = load(engine.port, 4, 1).client
+    assert client["late_sends"] == 3
+    assert client["worst_send_ms"] >= 12
 
 
 @pytest.mark.parametrize("url", ["http://h:1/v1", "http://h:1/v1/", "http://h:1"])

@@ -14,7 +14,15 @@ from typing import Any
 import msgspec
 
 from onechip.ladder.records import RequestRecord
-from onechip.ladder.wire import Exchange, Response, ServerEvent, WireError, read_response, server_events
+from onechip.ladder.wire import (
+    Exchange,
+    NoHeadError,
+    Response,
+    ServerEvent,
+    WireError,
+    read_response,
+    server_events,
+)
 
 JSON = dict[str, Any]
 CountTokens = Callable[[str], int]
@@ -97,8 +105,11 @@ def read_exchange(
     stream = Stream()
     try:
         response = read_response(exchange.arrivals, closed=exchange.error is None)
-    except WireError as error:
+    except NoHeadError as error:
         record.error = exchange.error or f"{error}."
+        return record
+    except WireError as error:
+        record.error = f"{error}."
         return record
     if response.head.status != 200:
         record.error = exchange.error or f"HTTP {response.head.status}: {_message(response.body)}"
@@ -199,7 +210,8 @@ def _read_call(call: _Call, stream: Stream) -> int:
     function = call.function or _Function()
     index = len(stream.tool_calls) if call.index is None else call.index
     so_far = stream.tool_calls.setdefault(index, {"name": "", "arguments": ""})
-    name, arguments = function.name or "", function.arguments or ""
+    name = function.name or ""
+    arguments = "" if function.arguments is None else function.arguments
     if not isinstance(arguments, str):
         arguments = json.dumps(arguments)
     so_far["name"] += name

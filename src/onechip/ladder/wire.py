@@ -26,6 +26,10 @@ class WireError(ValueError):
     """The bytes are not an HTTP/1.1 response; the message says where they stop being one."""
 
 
+class NoHeadError(WireError):
+    """The bytes end before the head does; why they end is known to the connection, not to us."""
+
+
 @dataclass(slots=True)
 class Exchange:
     """One request as the client saw it.
@@ -168,7 +172,7 @@ def _unframed(arrivals: list[Arrival], *, closed: bool = False) -> Response:
     raw = b"".join(data for _, data in arrivals)
     head = read_head(raw)
     if head is None:
-        raise WireError(f"the answer ended inside its head, after {len(raw)} bytes")
+        raise NoHeadError(f"the answer ended inside its head, after {len(raw)} bytes")
     if head.chunked:
         spans, complete = _chunk_spans(raw, head.size)
     else:
