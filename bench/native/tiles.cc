@@ -127,18 +127,15 @@ const uint8_t* next_part(const uint8_t* arena, size_t bytes) {
   return arena + at;
 }
 
-// Thousands of millions of bytes a second.
+// Thousands of millions of bytes a second, each thread reading a part of its own: the fastest way on Zen 4.
 double read_rate(const uint8_t* arena, int threads) {
-  const size_t part = size_t{1} << 18, bytes = size_t{1} << 25;
+  const size_t bytes = size_t{1} << 25, share = bytes / threads / 128 * 128;
   double best = 1e9;
   for (int run = 0; run < 100; run++) {
     const uint8_t* at = next_part(arena, bytes);
-    std::atomic<size_t> next{0};
-    best = std::min(best, best_time(threads, 1, [&](int) {
-                      for (size_t i; (i = next.fetch_add(part)) < bytes;) read_all(at + i, part);
-                    }));
+    best = std::min(best, best_time(threads, 1, [&](int thread) { read_all(at + thread * share, share); }));
   }
-  return bytes / best / 1e9;
+  return static_cast<double>(share) * threads / best / 1e9;
 }
 
 struct Job {

@@ -32,6 +32,20 @@ void every_task_runs_once(size_t count) {
   for (const int n : runs) check(n == 1, "a task did not run exactly once");
 }
 
+// A thread begins with its own part of the tasks: all are held in their first until each has one.
+void each_thread_begins_with_its_own() {
+  constexpr size_t kEach = 25;
+  const size_t size = static_cast<size_t>(onechip::Team::get().size());
+  std::vector<std::atomic<bool>> began(size);
+  std::atomic<size_t> here = 0;
+  onechip::Team::get().run(size * kEach, [&](size_t index, int thread) {
+    if (began[static_cast<size_t>(thread)].exchange(true)) return;
+    check(index == static_cast<size_t>(thread) * kEach, "a thread did not begin with its own tasks");
+    ++here;
+    while (here < size) std::this_thread::yield();
+  });
+}
+
 // Each job has its own variables on the stack, which a helper that is late must not touch.
 void jobs_follow_each_other() {
   for (int job = 0; job < 20000; ++job) {
@@ -106,6 +120,7 @@ int main() {
   check(onechip::Team::get().size() == 4, "the team has another size than was asked for");
   check(onechip_set_threads(2) == 0, "the size of a running team was changed");
   for (const size_t count : {0, 1, 2, 3, 1000}) every_task_runs_once(count);
+  each_thread_begins_with_its_own();
   jobs_follow_each_other();
   helpers_wake_up();
   slow_tasks_are_waited_for();

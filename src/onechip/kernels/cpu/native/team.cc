@@ -17,6 +17,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <string>
@@ -42,45 +43,68 @@ bool spin_until(const Condition& holds) {
   return holds();
 }
 
+// Consecutive tasks of a job, those of one thread, which takes them in order: a thread that reads on where it stopped
+// keeps the processor's own prefetching going (two threads in turns of 32 KiB read 31 GB/s, each by itself 35). Who has
+// none left takes from the others.
+//
+// `ticket` has the job's number in its upper half and in its lower the number of tasks that nobody has taken. A thread
+// takes one by exchanging the ticket that it saw for the next. That fails once another job runs, so a thread that was
+// kept from running meanwhile cannot take a task of one job for a task of another.
+struct alignas(64) Share {
+  std::atomic<uint64_t> ticket = 0;
+};
+
 struct State {
   std::mutex busy;
   int size = 1;
 
-  // The job. `ticket` has the job's number in its upper half and in its lower the number of tasks that nobody has
-  // taken. A thread takes one by exchanging the ticket that it saw for the next. That fails once another job runs, so
-  // a thread that was kept from running meanwhile cannot take a task of one job for a task of another.
   std::atomic<const Task*> task = nullptr;
   std::atomic<uint32_t> count = 0;
-  alignas(64) std::atomic<uint64_t> ticket = 0;
+  std::unique_ptr<Share[]> shares;
+  alignas(64) std::atomic<uint32_t> job = 0;
   alignas(64) std::atomic<uint32_t> unfinished = 0;
 
   alignas(64) std::atomic<uint32_t> sleepers = 0;
   std::atomic<uint32_t> wakes = 0;
 
-  bool open() const { return static_cast<uint32_t>(ticket.load()) != 0; }
+  // Where the tasks of a thread begin.
+  uint32_t begin(int thread) const {
+    return static_cast<uint32_t>(uint64_t{count} * static_cast<uint32_t>(thread) / static_cast<uint32_t>(size));
+  }
 };
 
+// Tasks of the job, this thread's own before the others', until none is left.
 void work(State& state, int thread) {
-  uint64_t ticket = state.ticket.load();
-  while (const auto left = static_cast<uint32_t>(ticket)) {
-    const Task* task = state.task.load();
-    const uint32_t count = state.count.load();
-    if (!state.ticket.compare_exchange_weak(ticket, ticket - 1)) continue;
-    (*task)(count - left, thread);
-    if (state.unfinished.fetch_sub(1) == 1) state.unfinished.notify_one();
-    ticket = state.ticket.load();
+  uint32_t done = 0;
+  for (int other = 0; other < state.size; ++other) {
+    const int owner = (thread + other) % state.size;
+    std::atomic<uint64_t>& ticket = state.shares[owner].ticket;
+    uint64_t seen = ticket.load();
+    while (const auto left = static_cast<uint32_t>(seen)) {
+      const Task* task = state.task.load();
+      const uint32_t end = state.begin(owner + 1);
+      if (!ticket.compare_exchange_weak(seen, seen - 1)) continue;
+      (*task)(end - left, thread);
+      ++done;
+      seen = ticket.load();
+    }
   }
+  if (done != 0 && state.unfinished.fetch_sub(done) == done) state.unfinished.notify_one();
 }
 
 [[noreturn]] void help(State& state, int thread) {
-  for (;;) {
+  for (uint32_t seen = 0;;) {
+    const auto more = [&] { return state.job.load() != seen; };
+    if (!spin_until(more)) {
+      state.sleepers.fetch_add(1);
+      const uint32_t wakes = state.wakes.load();
+      // `run` publishes its job, then looks for sleepers: one of the two sees the other.
+      if (!more()) state.wakes.wait(wakes);
+      state.sleepers.fetch_sub(1);
+      continue;
+    }
+    seen = state.job.load();
     work(state, thread);
-    if (spin_until([&] { return state.open(); })) continue;
-    state.sleepers.fetch_add(1);
-    const uint32_t wakes = state.wakes.load();
-    // `run` publishes its ticket, then looks for sleepers: one of the two sees the other.
-    if (!state.open()) state.wakes.wait(wakes);
-    state.sleepers.fetch_sub(1);
   }
 }
 
@@ -117,6 +141,7 @@ State* start() {
   started = true;
   auto* state = new State;
   const int size = wanted_size > 0 ? wanted_size.load() : usable_cores();
+  state->shares = std::make_unique<Share[]>(static_cast<size_t>(size));
   sigset_t all, before;  // signals are for the threads of the program
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -175,7 +200,11 @@ void Team::run(size_t count, const Task& task) {
   state.task = &task;
   state.count = static_cast<uint32_t>(count);
   state.unfinished = static_cast<uint32_t>(count);
-  state.ticket = ((state.ticket >> 32) + 1) << 32 | count;
+  const uint32_t job = state.job.load() + 1;
+  for (int thread = 0; thread < state.size; ++thread) {
+    state.shares[thread].ticket = uint64_t{job} << 32 | (state.begin(thread + 1) - state.begin(thread));
+  }
+  state.job = job;
   if (state.sleepers != 0) {
     state.wakes.fetch_add(1);
     state.wakes.notify_all();

@@ -14,8 +14,9 @@ class Team {
 
   int size() const;
 
-  // Runs task(index, thread) for each index below `count`, in small steps that a free thread takes, and returns when
-  // all have ended; thread is 0..size()-1, and tells scratch memory apart. One call at a time: a second caller waits.
+  // Runs task(index, thread) for each index below `count`, and returns when all have ended. Each thread takes
+  // consecutive tasks, then those that others have left. Thread is 0..size()-1, and tells scratch memory apart. One
+  // call at a time: a second caller waits.
   void run(size_t count, const std::function<void(size_t index, int thread)>& task);
 };
 
