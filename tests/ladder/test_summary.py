@@ -149,7 +149,7 @@ def test_accuracy_is_paired_with_the_first_arm(summary: Summary):
     assert (pair.paired.only_a, pair.paired.only_b) == (0, 20)
     assert pair.holm_p == pair.paired.p == pytest.approx(2 * 0.5**20)
     assert [flip.question for flip in pair.flips] == [f"q{i}" for i in range(20)]
-    assert {flip.right for flip in pair.flips} == {"slow"}
+    assert {flip.rights for flip in pair.flips} == {(False, True)}
     assert row(summary, "Accuracy, acorn-problems").verdict.leader == "slow"
 
 
@@ -221,6 +221,25 @@ def test_an_arm_against_itself_wins_nothing():
         made = MadeLadder({"a": 60.0, "b": 60.0}, noise=0.03, seed=seed)
         records = [r for r in made.records() if r.cell.job == "acc" or r.cell.level == 1]
         assert not [r.label for r in summarise(made.manifest(), records).rows if r.verdict.outcome == "medal"]
+
+
+def test_arms_that_alternated_are_compared_by_pairs_of_blocks():
+    """A machine that slows down by 20 % while arms run A B B A: the planted ratio comes back all the same."""
+    made, records = MadeLadder({"a": 1.0, "b": 1.0}), []
+    for block in range(1, 25):
+        arm = "ABBA"[(block - 1) % 4].lower()
+        speed = {"a": 100.0, "b": 110.0}[arm] * (1 - 0.2 * block / 24)
+        record = made.cell(arm, "one", "alone", 1, (block - 1) // 2)
+        record.cell = msgspec.structs.replace(record.cell, block=block)
+        record.requests = [request(0, 21, speed * (1 + 0.001 * (block % 3)))]
+        records.append(record)
+    found = summarise(made.manifest(), records)
+    ratio = found.ratio(row(found, "One request, decode"), "b", "a")
+    assert ratio is not None
+    assert (ratio.blocks, ratio.n_a, ratio.n_b) == (True, 12, 12)
+    assert ratio.ratio == pytest.approx(1.1, abs=0.002)
+    assert ratio.p is not None
+    assert ratio.p < 1e-9
 
 
 def test_holm_takes_a_medal_away_but_leaves_the_interval():

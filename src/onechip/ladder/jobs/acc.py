@@ -1,4 +1,8 @@
-"""Job `acc`: questions with known answers, greedy, thinking off. A cell is a block of them."""
+"""Job `acc`: questions with known answers, greedy, thinking off. A cell is a block of them.
+
+With `Plan.acc_again` every set is asked again, whole, of the same arm: an A/A control of how often an engine
+contradicts itself. An asking is the repeat of its cells.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +20,8 @@ from onechip.ladder.session import Session
 
 PROMPT_ROOM = 512
 """Tokens left for a question where the limit of the set does not fit into the engine's context."""
+WAVES = 4
+"""Of questions in a block, at the least: at its end slots run empty."""
 
 
 def question_sets(plan: Plan) -> list[QuestionSet]:
@@ -32,19 +38,24 @@ def output_limit(session: Session, questions: QuestionSet) -> int:
 
 
 def tasks(session: Session) -> list[Task]:
-    """One task a block of `acc_block` questions; a set with tools is left out where the engine takes none."""
+    """One task a block and asking; a set with tools is left out where the engine takes none."""
     plan = session.plan
+    size = max(plan.acc_block, WAVES * plan.acc_level)
     made: list[Task] = []
     for questions in question_sets(plan):
         if questions.needs_tools and not session.features.tools:
             continue
         asked = questions.questions[: plan.acc_limit]
-        blocks = (asked[at : at + plan.acc_block] for at in range(0, len(asked), plan.acc_block))
-        made += [_block(session, questions, block) for block in blocks]
+        blocks = [asked[at : at + size] for at in range(0, len(asked), size)]
+        made += [
+            _block(session, questions, block, asking)
+            for asking in range(1 + plan.acc_again)
+            for block in blocks
+        ]
     return made
 
 
-def _block(session: Session, questions: QuestionSet, block: Sequence[Question]) -> Task:
+def _block(session: Session, questions: QuestionSet, block: Sequence[Question], asking: int) -> Task:
     limit = output_limit(session, questions)
     what = definition(
         set=questions.sha256,
@@ -53,7 +64,7 @@ def _block(session: Session, questions: QuestionSet, block: Sequence[Question]) 
         scorer=questions.scorer_version,
         thinking_off=session.features.thinking_off,
     )
-    cell = Cell(session.arm.name, "acc", questions.name, session.plan.acc_level, 0, what)
+    cell = Cell(session.arm.name, "acc", questions.name, session.plan.acc_level, asking, what)
     by_id = {question.id: question for question in block}
     finish = partial(_score, by_id, questions.headline)
     return Task(cell, partial(_asks, session, block, limit), timed=False, finish=finish)
@@ -65,7 +76,8 @@ def _asks(session: Session, block: Sequence[Question], limit: int) -> list[Ask]:
         body = session.features.fields(limit, fixed=False) | question.fields
         if session.features.thinking_off:
             body["chat_template_kwargs"] = {"enable_thinking": False}
-        extra = {"question": question.id, "expected": question.expected}
+        asked = question.fields["messages"][-1]["content"]
+        extra = {"question": question.id, "asked": asked, "expected": question.expected}
         made.append(Ask("/v1/chat/completions", body, digest(question.fields), extra=extra))
     return made
 
