@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any
 
 import pytest
 
 from onechip.ladder.scoring.bfcl import check, score, tool_for
+from tests.ladder.fuzz_bfcl import FIXTURE, KEPT
 
 FUNCTION: dict[str, Any] = {
     "name": "geo.find",
@@ -90,6 +92,20 @@ def test_wrong_calls(arguments: dict[str, Any], why: str) -> None:
     said = check("geo_find", {"city": "nyc"} | arguments, FUNCTION, ANSWER)
     assert said is not None
     assert said.startswith(why)
+
+
+def test_the_leaderboard_s_own_verdicts() -> None:
+    """Calls on invented functions, each with the verdict of bfcl-eval 2026.3.23 (made by fuzz_bfcl.py)."""
+    cases = json.loads(FIXTURE.read_text("utf-8"))
+    assert Counter(right for *_, right in cases) == {True: KEPT // 2, False: KEPT // 2}
+    for function, answer, name, arguments, right in cases:
+        said = check(name, arguments, function, answer)
+        assert (said is None) == right, (said, name, arguments, function, answer)
+
+
+def test_an_item_that_is_no_dict_is_wrong_and_no_crash() -> None:
+    said = check("geo_find", {"city": "nyc", "rows": ["a", "b"]}, FUNCTION, ANSWER)
+    assert said == "'a' in 'rows' is no dict"
 
 
 def test_names_and_missing_parameters() -> None:

@@ -158,7 +158,7 @@ def _item_error(parameter: str, value: Any, schema: Mapping[str, Any], values: V
     return f"items of {parameter!r} are not {item_kind}"
 
 
-def _check_dict(parameter: str, value: Mapping[str, Any], values: Values) -> str | None:
+def _check_dict(parameter: str, value: Any, values: Values) -> str | None:
     """Right if any of the reference dicts allows every key's value and misses no key that it needs."""
     errors = [_dict_error(parameter, value, reference) for reference in values if reference != ""]
     if not errors or None in errors:
@@ -166,7 +166,9 @@ def _check_dict(parameter: str, value: Mapping[str, Any], values: Values) -> str
     return errors[0]
 
 
-def _dict_error(parameter: str, value: Mapping[str, Any], reference: Mapping[str, Values]) -> str | None:
+def _dict_error(parameter: str, value: Any, reference: Mapping[str, Values]) -> str | None:
+    if not isinstance(value, dict):  # upstream breaks down here: "" in a reference lets items of any type by
+        return f"{value!r} in {parameter!r} is no dict"
     for key, item in value.items():
         if key not in reference:
             return f"unexpected key {key!r} in {parameter!r}"
