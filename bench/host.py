@@ -2,9 +2,9 @@
 
     python bench/host.py [MODEL] [--requests 64] [--repeats 5]
 
-The engine's thread is timed part by part without HTTP: it waits for the device, or it plans, dispatches, reads
-results into events and delivers them. Dispatch blocks while XLA runs a program on the thread that called it, so
-what is the host's alone is said of the parts that never touch the device. Medians of the repeats.
+The engine's thread is timed part by part, without HTTP: it waits for the device, or it plans, dispatches,
+reads results into events and delivers them. A dispatch may wait for the device too, so what is said to be
+the host's alone are the parts that never touch it. Medians of the repeats.
 """
 
 from __future__ import annotations

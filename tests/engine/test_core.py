@@ -203,6 +203,7 @@ class Jammed:
         self.loaded = loaded
         self.release = threading.Event()
         self.error: Exception | None = None
+        self.windows = 0
 
     def join(self, *_: object) -> object:
         if self.error:
@@ -211,6 +212,7 @@ class Jammed:
         return self.loaded.state
 
     def decode(self, *_: object) -> object:
+        self.windows += 1
         plan = self.loaded.plan
         return self.loaded.state, np.full((plan.window, plan.slots), 9, np.int32)
 
@@ -227,6 +229,18 @@ def jammed_engine(jammed: Jammed, **config: int) -> tuple[Engine, Client]:
     client = Client(engine)
     engine.start(client.deliver)
     return engine, client
+
+
+@pytest.mark.parametrize(("long_turn_s", "windows"), [(-1.0, 1), (3600.0, 2)])
+def test_long_turns_are_read_at_once(
+    jammed: Jammed, monkeypatch: pytest.MonkeyPatch, long_turn_s: float, windows: int
+) -> None:
+    monkeypatch.setattr(core, "LONG_TURN_S", long_turn_s)
+    jammed.release.set()
+    engine, client = jammed_engine(jammed)
+    client.run(request((5,), stop_token_ids=(9,)))
+    engine.stop()
+    assert jammed.windows == windows
 
 
 def test_a_full_queue_is_refused(jammed: Jammed) -> None:
