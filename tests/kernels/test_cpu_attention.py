@@ -8,7 +8,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -32,6 +32,8 @@ pytestmark = pytest.mark.skipif(
 
 SLOTS = 4
 CAPACITY = 768
+ROWS = (1, 40, CAPACITY)
+"""Of a call: each number costs a compilation."""
 NORM = Norm(None, 1e-6)
 
 DTYPES = [jnp.float32, jnp.bfloat16]
@@ -114,20 +116,27 @@ class Slots:
     """Caches, and calls that change them as the engine's programs do: compiled, with donated caches."""
 
     def __init__(self, spec: HeadSpec, dtype: Any, capacity: int = CAPACITY) -> None:
-        shape = (SLOTS, spec.kv_heads, spec.window or capacity, spec.head_dim)
-        self.k, self.v = (jnp.full(shape, 9, xla.stored_dtype(dtype)) for _ in range(2))
+        self._shape = (SLOTS, spec.kv_heads, spec.window or capacity, spec.head_dim)
+        self._dtype = xla.stored_dtype(dtype)
+        self.clear()
         self._call = jax.jit(
             partial(attend_rows, spec),
             donate_argnums=(3, 4) if spec.owns_kv else (),
             compiler_options=xla.compiler_options("cpu"),
         )
 
-    def __call__(self, parts: Iterable[tuple[Fed, int, int, int]], padding: int = 0) -> list[np.ndarray]:
-        """One call with parts (sequence, slot, start, count), inactive rows behind -> rows of each part."""
-        parts = list(parts)
-        rows = [fed.rows(start, count) for fed, _, start, count in parts]
-        rows += [part[0].rows(0, 1) for part in parts[:1] for _ in range(padding)]
+    def clear(self) -> None:
+        """New caches, for the same program."""
+        self.k, self.v = (jnp.asarray(np.full(self._shape, 9, self._dtype)) for _ in range(2))
+
+    def __call__(self, parts: Sequence[tuple[Fed, int, int, int]]) -> list[np.ndarray]:
+        """One call with parts (sequence, slot, start, count) -> rows of each part, filled up to one of ROWS
+        with inactive ones.
+        """
         counts = [count for *_, count in parts]
+        padding = next(rows for rows in ROWS if rows >= sum(counts)) - sum(counts)
+        rows = [fed.rows(start, count) for fed, _, start, count in parts]
+        rows += [parts[0][0].rows(0, 1)] * padding
         slots = np.concatenate([np.full(count, slot) for _, slot, _, count in parts])
         positions = np.concatenate([np.arange(start, start + count) for _, _, start, count in parts])
         out, self.k, self.v = self._call(
@@ -143,12 +152,9 @@ class Slots:
         return np.split(wide[: len(slots)], np.cumsum(counts)[:-1])
 
     def feed(self, fed: Fed, slot: int, counts: Sequence[int], start: int = 0) -> np.ndarray:
-        """A sequence's rows in calls of so many each, padded to few sizes -> all results [n, heads * D]."""
-        ends = start + np.cumsum([0, *counts])
-        parts = [(fed, slot, a, b - a) for a, b in pairwise(ends.tolist())]
-        padded = [next(size for size in (1, 40, 264, 1100) if size >= part[3]) for part in parts]
-        calls = zip(parts, padded, strict=True)
-        return np.concatenate([self([part], padding=size - part[3])[0] for part, size in calls])
+        """A sequence's rows in calls of so many each -> all results [n, heads * D]."""
+        ends = (start + np.cumsum([0, *counts])).tolist()
+        return np.concatenate([self([(fed, slot, a, b - a)])[0] for a, b in pairwise(ends)])
 
     def stored(self, slot: int, count: int) -> tuple[np.ndarray, np.ndarray]:
         """k and v [m, kv, D] of the last positions that are kept after `count`, oldest first."""
@@ -203,12 +209,13 @@ def test_rows_do_not_depend_on_how_they_are_cut(rng: np.random.Generator, name: 
     spec = with_weights(SPECS[name], rng, dtype)
     count = 530
     fed = sequence(spec, rng, count, dtype)
-    whole = Slots(spec, dtype)
-    want = whole.feed(fed, 1, [count])
+    slots = Slots(spec, dtype)
+    want = slots.feed(fed, 1, [count])
+    kept = slots.stored(1, count)
     for counts in ([256, 256, 18], [100, 1, 1, 7, 33, 2, 386], [3, 500] + [1] * 27):
-        slots = Slots(spec, dtype)
+        slots.clear()
         np.testing.assert_array_equal(slots.feed(fed, 1, counts), want)
-        np.testing.assert_array_equal(slots.stored(1, count), whole.stored(1, count))
+        np.testing.assert_array_equal(slots.stored(1, count), kept)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -217,22 +224,23 @@ def test_rows_do_not_depend_on_the_others(rng: np.random.Generator, name: str, d
     spec = with_weights(SPECS[name], rng, dtype)
     starts = [0, 299, 700, 64]
     fed = [sequence(spec, rng, CAPACITY, dtype) for _ in starts]
-    alone, among = Slots(spec, dtype), Slots(spec, dtype)
-    for slot, start in enumerate(starts):
-        if start:
-            alone.feed(fed[slot], slot, [start])
-    for slot, start in enumerate(starts):
-        if start:
-            among.feed(fed[slot], slot, [start])
-    at = starts
-    for counts in ([1, 1, 1, 1], [5, 1, 40, 2], [1, 17, 1, 120]):
-        parts = [(fed[i], i, at[i], counts[i]) for i in range(SLOTS)]
-        together = among(parts, padding=3)
-        for part, rows in zip(parts, together, strict=True):
-            np.testing.assert_array_equal(alone([part])[0], rows)
-        at = [start + count for start, count in zip(at, counts, strict=True)]
-    np.testing.assert_array_equal(alone.k, among.k)
-    np.testing.assert_array_equal(alone.v, among.v)
+    slots = Slots(spec, dtype)
+
+    def run(together: bool) -> list[np.ndarray]:
+        slots.clear()
+        for slot, start in enumerate(starts):
+            if start:
+                slots.feed(fed[slot], slot, [start])
+        at, rows = starts, []
+        for counts in ([1, 1, 1, 1], [5, 1, 40, 2], [1, 17, 1, 120]):
+            parts = [(fed[i], i, at[i], counts[i]) for i in range(SLOTS)]
+            calls = [parts] if together else [[part] for part in parts]
+            rows += [part for call in calls for part in slots(call)]
+            at = [start + count for start, count in zip(at, counts, strict=True)]
+        return [*rows, np.asarray(slots.k), np.asarray(slots.v)]
+
+    for alone, among in zip(run(together=False), run(together=True), strict=True):
+        np.testing.assert_array_equal(alone, among)
 
 
 def test_a_long_row_is_the_same_however_many_work_on_it(rng: np.random.Generator) -> None:

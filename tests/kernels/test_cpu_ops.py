@@ -102,7 +102,7 @@ class Maker:
         return Norm(weight, 1e-6, offset)
 
 
-def close(result: jax.Array, wanted: jax.Array, rms: float) -> None:
+def close(result: jax.Array | np.ndarray, wanted: jax.Array | np.ndarray, rms: float) -> None:
     """Alike: `rms` bounds the root mean square of the errors; twenty times that, each of them."""
     assert result.dtype == wanted.dtype
     assert result.shape == wanted.shape
@@ -111,13 +111,20 @@ def close(result: jax.Array, wanted: jax.Array, rms: float) -> None:
     assert np.abs(errors).max() <= 20 * rms
 
 
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    return jax.jit(function, compiler_options=xla.compiler_options("cpu"))
+def compiled(operation: Callable[..., Any]) -> Callable[..., Any]:
+    """operation(CpuKernels, *inputs) as a function of how many rows matter, and the inputs: one program
+    for all numbers of rows.
+    """
+
+    def first(count: jax.Array, *inputs: jax.Array) -> Any:
+        return operation(CPU.first_rows(count), *inputs)
+
+    return jax.jit(first, compiler_options=xla.compiler_options("cpu"))
 
 
 def same(
     make: Maker,
-    cpu: Callable[..., jax.Array],
+    operation: Callable[..., jax.Array],
     plain: Callable[..., jax.Array],
     *inputs: jax.Array,
     straight: bool = False,
@@ -125,13 +132,16 @@ def same(
     """Both give the same, from one row to as many as the inputs have.
 
     Args:
+        operation: of (CpuKernels, *inputs).
+        plain: of the inputs.
         straight: nothing is rounded whose size hangs on the order of sums; it could come out one level away.
     """
     wanted = plain(*inputs)
     levels = make.dtype == jnp.bfloat16 or isinstance(make.plain, Rounding)
     rms = 1e-2 if wanted.dtype == jnp.bfloat16 else 1e-3 if levels and not straight else 3e-6
+    run = compiled(operation)
     for rows in ROWS:
-        close(cpu(*(x[:rows] for x in inputs)), wanted[:rows], rms)
+        close(np.asarray(run(np.int32(rows), *inputs))[:rows], np.asarray(wanted)[:rows], rms)
 
 
 @pytest.mark.parametrize(
@@ -144,10 +154,10 @@ def test_matmul(kind: str, dtype: Any, outputs: int, inputs: int, normed: bool, 
     make = Maker(kind, dtype)
     weight, x = make.weight(outputs, inputs), make.x(ROWS[-1], inputs)
     norm = make.norm(inputs, offset) if normed else None
-    for out_dtype in (None, jnp.float32):
+    for out_dtype in {None, jnp.float32} - {dtype}:
         same(
             make,
-            lambda x, to=out_dtype: CPU.matmul(x, weight.packed, norm=norm, out_dtype=to),
+            lambda cpu, x, to=out_dtype: cpu.matmul(x, weight.packed, norm=norm, out_dtype=to),
             lambda x, to=out_dtype: make.plain.matmul(x, weight.plain, norm=norm, out_dtype=to),
             x,
             straight=not normed,
@@ -170,7 +180,7 @@ def test_matmul_add(kind: str, dtype: Any, outputs: int, inputs: int, normed: bo
     weight, norm = make.weight(outputs, inputs), make.norm(outputs, offset) if normed else None
     same(
         make,
-        lambda x, residual: CPU.matmul_add(x, weight.packed, norm=norm, residual=residual),
+        lambda cpu, x, residual: cpu.matmul_add(x, weight.packed, norm=norm, residual=residual),
         lambda x, residual: make.plain.matmul_add(x, weight.plain, norm=norm, residual=residual),
         make.x(ROWS[-1], inputs),
         make.x(ROWS[-1], outputs),
@@ -190,7 +200,7 @@ def test_mlp(kind: str, dtype: Any, hidden: int, width: int, normed: bool, activ
     also = {"norm": norm, "post_norm": post_norm, "activation": activation}
     same(
         make,
-        lambda x: CPU.mlp(x, gate_up.packed, down.packed, **also),
+        lambda cpu, x: cpu.mlp(x, gate_up.packed, down.packed, **also),
         lambda x: make.plain.mlp(x, gate_up.plain, down.plain, **also),
         make.x(ROWS[-1], hidden),
     )
@@ -206,7 +216,7 @@ def test_add_ple(kind: str, dtype: Any, hidden: int, width: int, scalar: str | N
     also = {"post_norm": make.norm(hidden), "scalar": factor if scalar else None}
     same(
         make,
-        lambda x, ple: CPU.add_ple(x, ple, gate.packed, out.packed, **also),
+        lambda cpu, x, ple: cpu.add_ple(x, ple, gate.packed, out.packed, **also),
         lambda x, ple: make.plain.add_ple(x, ple, gate.plain, out.plain, **also),
         make.x(ROWS[-1], hidden),
         make.x(ROWS[-1], width),
@@ -226,19 +236,26 @@ def test_rows(kind: str, dtype: Any) -> None:
         np.testing.assert_array_equal(np.asarray(result, np.float32), np.asarray(wanted, np.float32))
 
 
-@pytest.mark.parametrize("rows", [1, 8, 300])
 @pytest.mark.parametrize("kind", KINDS)
-def test_logits_and_the_best_of_them(kind: str, rows: int) -> None:
+def test_logits_and_the_best_of_them(kind: str) -> None:
     make = Maker(kind, jnp.bfloat16)
-    weight, hidden, norm = make.weight(1003, 96), make.x(rows, 96), make.norm(96)
-    logits = CPU.logits(hidden, weight.packed, norm=norm)
-    close(logits, make.plain.logits(hidden, weight.plain, norm=norm), 1e-3)
-    nothing = jnp.zeros((rows, 0), jnp.int32)
-    best = CPU.greedy(hidden, weight.packed, norm=norm, banned=nothing)
-    np.testing.assert_array_equal(best, np.asarray(logits).argmax(-1))
-    banned = jnp.stack([best, jnp.full_like(best, -1), jnp.full_like(best, 1 << 30)], axis=1)
-    second = CPU.greedy(hidden, weight.packed, norm=norm, banned=banned)
-    np.testing.assert_array_equal(second, xla.argmax(xla.ban(logits, banned)))
+    weight, hidden, norm = make.weight(1003, 96), make.x(300, 96), make.norm(96)
+
+    def heads(cpu: CpuKernels, hidden: jax.Array) -> tuple[jax.Array, ...]:
+        logits = cpu.logits(hidden, weight.packed, norm=norm)
+        nothing = jnp.zeros((len(hidden), 0), jnp.int32)
+        best = cpu.greedy(hidden, weight.packed, norm=norm, banned=nothing)
+        banned = jnp.stack([best, jnp.full_like(best, -1), jnp.full_like(best, 1 << 30)], axis=1)
+        return logits, best, cpu.greedy(hidden, weight.packed, norm=norm, banned=banned)
+
+    wanted = np.asarray(make.plain.logits(hidden, weight.plain, norm=norm))
+    run = compiled(heads)
+    for rows in (1, 8, 300):
+        logits, best, second = (np.array(part)[:rows] for part in run(np.int32(rows), hidden))
+        close(logits, wanted[:rows], 1e-3)
+        np.testing.assert_array_equal(best, logits.argmax(-1))
+        logits[np.arange(rows), best] = -np.inf
+        np.testing.assert_array_equal(second, logits.argmax(-1))
 
 
 def test_the_first_of_equal_logits_is_chosen() -> None:
@@ -282,51 +299,57 @@ def test_int8_activations_stay_near_exact_ones(kind: str) -> None:
     close(CPU.matmul(whole, weight.packed) / 64, wanted / 64, 1e-6)
 
 
-def operations(make: Maker) -> dict[str, Callable[[jax.Array, CpuKernels], jax.Array]]:
+def operations(make: Maker) -> dict[str, Callable[[CpuKernels, jax.Array], jax.Array]]:
     """Each operation as a function of rows [rows, 224]: 192 columns of hidden, then 32 of ple."""
     qkv, o = make.weight(208, 192), make.weight(192, 192)
     gate_up, down = make.weight(2 * 160, 192, paired=True), make.weight(192, 160)
     gate, out, head = make.weight(32, 192), make.weight(192, 32), make.weight(3000, 192)
     norm, scalar = make.norm(192), jnp.asarray([0.7], make.dtype)
     return {
-        "matmul": lambda x, cpu: cpu.matmul(x[:, :192], qkv.packed, norm=norm),
-        "matmul_add": lambda x, cpu: cpu.matmul_add(x[:, :192], o.packed, norm=norm, residual=x[:, 32:]),
-        "mlp": lambda x, cpu: cpu.mlp(
+        "matmul": lambda cpu, x: cpu.matmul(x[:, :192], qkv.packed, norm=norm),
+        "matmul_add": lambda cpu, x: cpu.matmul_add(x[:, :192], o.packed, norm=norm, residual=x[:, 32:]),
+        "mlp": lambda cpu, x: cpu.mlp(
             x[:, :192], gate_up.packed, down.packed, norm=norm, post_norm=norm, activation="gelu_tanh"
         ),
-        "add_ple": lambda x, cpu: cpu.add_ple(
+        "add_ple": lambda cpu, x: cpu.add_ple(
             x[:, :192], x[:, 192:], gate.packed, out.packed, post_norm=norm, scalar=scalar
         ),
-        "logits": lambda x, cpu: cpu.logits(x[:, :192], head.packed, norm=norm),
+        "logits": lambda cpu, x: cpu.logits(x[:, :192], head.packed, norm=norm),
     }
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_do_not_depend_on_the_batch(kind: str, dtype: Any) -> None:
+    """Rows that do not matter hold NaN here."""
     make = Maker(kind, dtype)
-    x = make.x(300, 224)
+    x = np.asarray(make.x(300, 224))
     for name, operation in operations(make).items():
-        run = compiled(lambda x, operation=operation: operation(x, CPU))
-        whole = np.asarray(run(x), np.float32)
+        run = compiled(operation)
+        whole = np.asarray(run(np.int32(300), x), np.float32)
         for rows in (1, 2, 3, 5, 8, 13, 17, 64):
             for first in (0, 37, 300 - rows):
-                part = np.asarray(run(x[first : first + rows]), np.float32)
+                some = np.full_like(x, np.nan)
+                some[:rows] = x[first : first + rows]
+                part = np.asarray(run(np.int32(rows), some), np.float32)[:rows]
                 np.testing.assert_array_equal(
                     part, whole[first : first + rows], err_msg=f"{name}, {rows} rows"
                 )
-        np.testing.assert_array_equal(np.asarray(run(x[::-1]), np.float32), whole[::-1], err_msg=name)
+        np.testing.assert_array_equal(
+            np.asarray(run(np.int32(1000), x[::-1]), np.float32), whole[::-1], err_msg=name
+        )
+        run(np.int32(0), x)
 
 
-def test_the_first_rows_are_the_same_where_no_others_matter() -> None:
+@pytest.mark.parametrize("rows", [1, 7, 270])
+def test_rows_are_the_same_where_no_others_have_a_place(rows: int) -> None:
+    """Buffers of just so many rows; the tests above have room for more."""
     make = Maker("int4", jnp.bfloat16)
     x = make.x(300, 224)
     for name, operation in operations(make).items():
-        whole = np.asarray(operation(x, CPU), np.float32)
-        run = compiled(lambda x, count, operation=operation: operation(x, CPU.first_rows(count)))
-        for count in (0, 1, 7, 270, 300, 1000):
-            part = np.asarray(run(x, jnp.int32(count)), np.float32)
-            np.testing.assert_array_equal(part[:count], whole[:count], err_msg=f"{name}, {count} rows")
+        whole = np.asarray(operation(CPU, x), np.float32)
+        part = np.asarray(operation(CPU, x[:rows]), np.float32)
+        np.testing.assert_array_equal(part, whole[:rows], err_msg=name)
 
 
 def test_weights_that_are_no_panels_go_to_plain_jax() -> None:
