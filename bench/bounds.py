@@ -29,6 +29,7 @@ INSTRUCTIONS = {
     "avx2": {"int8": "vpmaddubsw", "bf16": "vfmadd231ps", "f32": "vfmadd231ps"},
     "avx512_vnni": {"int8": "vpdpbusd", "bf16": "vfmadd231ps", "f32": "vfmadd231ps"},
     "avx512_bf16": {"int8": "vpdpbusd", "bf16": "vdpbf16ps", "f32": "vfmadd231ps"},
+    "amx": {"int8": "tdpbssd", "bf16": "tdpbf16ps", "f32": "vfmadd231ps"},
 }
 """Instruction set of the kernels -> what multiplies each kind of activations."""
 

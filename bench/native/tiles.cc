@@ -86,6 +86,28 @@ uint8_t* huge(size_t bytes) {
                                : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9",     \
                                  "xmm10", "xmm11")
 
+#ifdef ONECHIP_AMX
+// Four chains on full tiles; more do not fit.
+#define TILE_CHAINS(instruction)                                                                            \
+  for (long i = 0; i < loops; i++)                                                                          \
+  asm volatile(instruction " %%tmm6, %%tmm4, %%tmm0\n" instruction " %%tmm6, %%tmm5, %%tmm1\n" instruction  \
+                           " %%tmm7, %%tmm4, %%tmm2\n" instruction " %%tmm7, %%tmm5, %%tmm3\n" ::)
+
+void tile_chain(Activation kind, long loops) {
+  struct alignas(64) {
+    uint8_t palette = 1, other[15] = {};
+    uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+    uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+  } config;
+  asm volatile("ldtilecfg %0" ::"m"(config) : "memory");
+  if (kind == Activation::kInt8)
+    TILE_CHAINS("tdpbssd");
+  else
+    TILE_CHAINS("tdpbf16ps");
+  asm volatile("tilerelease");
+}
+#endif
+
 void chain(Activation kind, const std::string& isa, long loops) {
   if (isa == "avx2") {
     if (kind == Activation::kInt8)
@@ -104,8 +126,16 @@ void chain(Activation kind, const std::string& isa, long loops) {
 // Multiplications and additions a second, in thousands of millions, on one thread. AVX2's int8 counts the
 // multiplication alone: with its sums it cannot reach half of this.
 double peak(Activation kind, const std::string& isa) {
+#ifdef ONECHIP_AMX
+  if (isa == "amx" && kind != Activation::kF32) {
+    const long loops = 20'000;
+    const int each = kind == Activation::kInt8 ? 64 : 32;
+    return 2.0 * loops * 4 * 16 * 16 * each / best_time(1, 100, [&](int) { tile_chain(kind, loops); }) / 1e9;
+  }
+#endif
   const int lanes = isa == "avx2" ? 8 : 16;
-  const int each = kind == Activation::kInt8 ? 4 : kind == Activation::kBf16 && isa == "avx512_bf16" ? 2 : 1;
+  const bool pairs = kind == Activation::kBf16 && isa == "avx512_bf16";
+  const int each = kind == Activation::kInt8 ? 4 : pairs ? 2 : 1;
   const long loops = 200'000;
   return 2.0 * loops * 12 * lanes * each / best_time(1, 100, [&](int) { chain(kind, isa, loops); }) / 1e9;
 }

@@ -38,7 +38,7 @@ def test_it_is_built_from_these_sources(monkeypatch: pytest.MonkeyPatch) -> None
 
 @built
 def test_it_says_what_it_computes_with() -> None:
-    assert library.instruction_set() in ("avx2", "avx512_vnni", "avx512_bf16", None)
+    assert library.instruction_set() in ("avx2", "avx512_vnni", "avx512_bf16", "amx", None)
     assert 1 <= library.threads() <= len(os.sched_getaffinity(0))
 
 

@@ -23,6 +23,9 @@ extern int failures;
   } while (0)
 
 void test_products(const onechip::Tiles& tiles);
+void test_tile_order(const onechip::Tiles& amx);
+void test_same_bits(const onechip::Tiles& one, const onechip::Tiles& other);
+void test_same(const onechip::Tiles& one, const onechip::Tiles& other);
 void test_elementwise(const onechip::Tiles& tiles, const onechip::Tiles& other);
 
 // A multiple of 64 bytes from an address that is one too, on the heap, where the address sanitizer watches its ends.

@@ -191,8 +191,81 @@ void test_products(const Tiles& tiles) {
         for (size_t rows = 1; rows <= 17; rows++)
           for (size_t panels = 1; panels <= 5; panels++)
             test_product(tiles, kind, scale, activation, rows, panels, 1 + (rows + panels) % 3);
+        for (size_t rows = 18; rows <= 40; rows++)
+          test_product(tiles, kind, scale, activation, rows, 1 + rows % 3, 1 + rows % 7);
         for (const auto& size : many) test_product(tiles, kind, scale, activation, size[0], size[1], size[2]);
       }
+    }
+  }
+}
+
+// Bf16 products on AMX: 32 inputs at a time, the even ones and the odd ones by chains of their own, as the manual has
+// TDPBF16PS.
+void test_tile_order(const Tiles& amx) {
+  Random random{17};
+  const size_t rows = 21, panels = 3, columns = 5 * kBlock;
+  const Matrix w = random_matrix(Weight::kBf16, Scale::kBf16, panels, columns, random);
+  const Inputs x(rows, columns, random);
+  const Array<float> all = whole(amx, w, x.view(Activation::kBf16), rows, panels * kLanes);
+  for (size_t r = 0; r < rows; r++) {
+    for (size_t out = 0; out < panels * kLanes; out++) {
+      float sum = 0;
+      for (size_t i = 0; i < columns; i += 32) {
+        float part[2] = {};
+        for (size_t k = i; k < i + 32; k++)
+          part[k % 2] = std::fmaf(from_bf16(x.bf16[r * columns + k]), w.value(out, k), part[k % 2]);
+        sum += part[0] + part[1];
+      }
+      const float got = all[(1 + r) * panels * kLanes + out];
+      EXPECT(same(got, sum), "%s row %zu output %zu: %.9g, not %.9g", amx.name, r, out, got, sum);
+    }
+  }
+}
+
+// All products of two instruction sets.
+void test_same_bits(const Tiles& one, const Tiles& other) {
+  for (Weight kind : {Weight::kBf16, Weight::kInt8, Weight::kInt4}) {
+    for (Activation activation : {Activation::kBf16, Activation::kInt8}) {
+      if (kind == Weight::kBf16 && activation == Activation::kInt8) continue;
+      for (size_t rows : {1, 7, 16, 20, 40, 70}) {
+        Random random{rows};
+        const Matrix w = random_matrix(kind, Scale::kBf16, 3, 9 * kBlock, random);
+        const Inputs x(rows, w.columns, random);
+        const Array<float> here = whole(one, w, x.view(activation), rows, 3 * kLanes);
+        const Array<float> there = whole(other, w, x.view(activation), rows, 3 * kLanes);
+        for (size_t i = 0; i < here.size(); i++)
+          EXPECT(same(here[i], there[i]), "%s and %s differ, kind %d, %zu rows, at %zu: %.9g, %.9g", one.name,
+                 other.name, static_cast<int>(kind), rows, i, here[i], there[i]);
+      }
+    }
+  }
+}
+
+namespace {
+
+const Tiles* spoiled_one;
+Activation spoiled_kind;
+size_t spoiled_least;
+
+void spoiled_product(const Panels& weight, size_t count, const Rows& x, size_t first, size_t rows, float* out,
+                     size_t out_stride) {
+  spoiled_one->product(weight, count, x, first, rows, out, out_stride);
+  float& last = out[(rows - 1) * out_stride + count * kLanes - 1];
+  if (x.kind == spoiled_kind && rows >= spoiled_least) last = float_of(bits_of(last) ^ 1);
+}
+
+}  // namespace
+
+// The check of an instruction set before its use: it passes one that works, and sees one wrong bit.
+void test_same(const Tiles& one, const Tiles& other) {
+  EXPECT(same_products(one, other), "%s, %s", one.name, other.name);
+  spoiled_one = &one;
+  Tiles spoiled = one;
+  spoiled.product = spoiled_product;
+  for (Activation kind : {Activation::kInt8, Activation::kBf16}) {
+    for (size_t least : {1, 2}) {
+      spoiled_kind = kind, spoiled_least = least;
+      EXPECT(!same_products(spoiled, other), "%s spoiled, %s", one.name, other.name);
     }
   }
 }

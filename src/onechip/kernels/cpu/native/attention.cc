@@ -11,7 +11,7 @@ namespace {
 const AttentionKernels& kernels_for(const Tiles& tiles, bool bf16) {
   if (std::strcmp(tiles.name, "avx2") == 0) return bf16 ? kAvx2AttentionBf16 : kAvx2AttentionF32;
   if (!bf16) return kAvx512AttentionF32;
-  return std::strcmp(tiles.name, "avx512_bf16") == 0 ? kAvx512Bf16AttentionBf16 : kAvx512AttentionBf16;
+  return std::strcmp(tiles.name, "avx512_vnni") == 0 ? kAvx512AttentionBf16 : kAvx512Bf16AttentionBf16;
 }
 
 // The active rows as runs. A row whose slot or position the cache does not have is as an inactive one.

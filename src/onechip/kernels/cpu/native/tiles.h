@@ -10,7 +10,7 @@ namespace onechip {
 // (scale of the row), by one fused multiply-add; so all instruction sets agree to the bit there. Otherwise an order
 // that each instruction set fixes by itself.
 struct Tiles {
-  const char* name;  // "avx512_bf16", "avx512_vnni", "avx2"
+  const char* name;  // "amx", "avx512_bf16", "avx512_vnni", "avx2"
 
   // out[r * out_stride + 16 * p + lane] = row (first + r) times output (16 * p + lane), for r < rows, p < count.
   // Any kind of activation with any kind of weight, but int8 activations with bf16 weights. Int4 and int8 weights
@@ -38,6 +38,16 @@ struct Tiles {
 // The best that this processor has; nullptr if it lacks AVX2, FMA or F16C. The environment variable
 // ONECHIP_CPU_ISA (avx2, avx512_vnni, avx512_bf16) asks for less, for tests.
 const Tiles* tiles();
+
+// Whether int4 and bf16 products of one row and of some give the same bits. Their numbers are chosen so that float32
+// sums of bf16 are exact in any order: two instruction sets that work agree.
+bool same_products(const Tiles& one, const Tiles& other);
+
+// Assemblers know AMX since binutils 2.35; older compilers, which come with older ones, do without.
+#if defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11
+#define ONECHIP_AMX 1
+extern const Tiles kAmxTiles;
+#endif
 
 extern const Tiles kAvx2Tiles;
 extern const Tiles kAvx512VnniTiles;

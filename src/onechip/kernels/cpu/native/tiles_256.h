@@ -61,6 +61,9 @@ struct Mask {
 [[gnu::always_inline]] inline I subtract_int(I x, I y) {
   return {_mm256_sub_epi32(x.a, y.a), _mm256_sub_epi32(x.b, y.b)};
 }
+[[gnu::always_inline]] inline I subtract_int8(I x, I y) {
+  return {_mm256_sub_epi8(x.a, y.a), _mm256_sub_epi8(x.b, y.b)};
+}
 [[gnu::always_inline]] inline I and_int(I x, I y) { return {_mm256_and_si256(x.a, y.a), _mm256_and_si256(x.b, y.b)}; }
 [[gnu::always_inline]] inline I or_int(I x, I y) { return {_mm256_or_si256(x.a, y.a), _mm256_or_si256(x.b, y.b)}; }
 [[gnu::always_inline]] inline I max_unsigned(I x, I y) {

@@ -39,6 +39,7 @@ using Mask = __mmask16;
 [[gnu::always_inline]] inline F to_float(I x) { return _mm512_maskz_cvtepi32_ps(0xffff, x); }
 [[gnu::always_inline]] inline I add_int(I a, I b) { return _mm512_add_epi32(a, b); }
 [[gnu::always_inline]] inline I subtract_int(I a, I b) { return _mm512_sub_epi32(a, b); }
+[[gnu::always_inline]] inline I subtract_int8(I a, I b) { return _mm512_sub_epi8(a, b); }
 [[gnu::always_inline]] inline I and_int(I a, I b) { return _mm512_and_si512(a, b); }
 [[gnu::always_inline]] inline I or_int(I a, I b) { return _mm512_or_si512(a, b); }
 [[gnu::always_inline]] inline I max_unsigned(I a, I b) { return _mm512_maskz_max_epu32(0xffff, a, b); }

@@ -18,7 +18,7 @@ namespace {
 
 }  // namespace
 
-const Tiles kAvx2Tiles = table<float_product<true>>("avx2");
+const Tiles kAvx2Tiles = table<int8_product<QuantDot>, float_product<true>>("avx2");
 
 }  // namespace onechip
 

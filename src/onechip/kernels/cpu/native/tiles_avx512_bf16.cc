@@ -14,13 +14,17 @@ namespace {
 
 #include "tiles_512.h"
 
+#include "tiles_expand.h"
+
+#include "tiles_pairs.h"
+
 #include "tiles_bf16.h"
 
 #include "tiles_table.h"
 
 }  // namespace
 
-const Tiles kAvx512Bf16Tiles = table<bf16_product>("avx512_bf16");
+const Tiles kAvx512Bf16Tiles = table<int8_product<QuantDot>, bf16_product<Vdpbf16ps>>("avx512_bf16");
 
 }  // namespace onechip
 

@@ -18,7 +18,7 @@ namespace {
 
 }  // namespace
 
-const Tiles kAvx512VnniTiles = table<float_product<true>>("avx512_vnni");
+const Tiles kAvx512VnniTiles = table<int8_product<QuantDot>, float_product<true>>("avx512_vnni");
 
 }  // namespace onechip
 

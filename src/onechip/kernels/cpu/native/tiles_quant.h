@@ -123,13 +123,23 @@ void quant_product(const Panels& weight, size_t count, const Rows& x, size_t fir
   }
 }
 
+// Without tiles.
+struct QuantDot {
+  template <Weight W, Scale S>
+  static void product(const Panels& weight, size_t count, const Rows& x, size_t first, size_t rows, float* out,
+                      size_t out_stride) {
+    quant_product<W, S>(weight, count, x, first, rows, out, out_stride);
+  }
+};
+
+template <class Dot>
 void int8_product(const Panels& weight, size_t count, const Rows& x, size_t first, size_t rows, float* out,
                   size_t out_stride) {
   const bool half = weight.scale == Scale::kHalf;
+  auto run = half ? Dot::template product<Weight::kInt8, Scale::kHalf>
+                  : Dot::template product<Weight::kInt8, Scale::kBf16>;
   if (weight.kind == Weight::kInt4)
-    (half ? quant_product<Weight::kInt4, Scale::kHalf> : quant_product<Weight::kInt4, Scale::kBf16>)(
-        weight, count, x, first, rows, out, out_stride);
-  else
-    (half ? quant_product<Weight::kInt8, Scale::kHalf> : quant_product<Weight::kInt8, Scale::kBf16>)(
-        weight, count, x, first, rows, out, out_stride);
+    run = half ? Dot::template product<Weight::kInt4, Scale::kHalf>
+               : Dot::template product<Weight::kInt4, Scale::kBf16>;
+  run(weight, count, x, first, rows, out, out_stride);
 }

@@ -1,11 +1,15 @@
 // How products cut rows into tiles. No guard; included like tiles_elementwise.h, after F and its functions.
 
-// Rows in tiles of nearly the same size, none above `most`: 13 rows of at most 12 are 7 and 6, not 12 and 1.
+// Rows in tiles of nearly the same size, none above `most`: 13 rows of at most 12 are 7 and 6, not 12 and 1. Tiles
+// begin at multiples of `unit`, which `most` is one of.
 struct Cut {
-  size_t rows, tiles;
+  size_t rows, tiles, unit;
 
-  Cut(size_t rows_, size_t most) : rows(rows_), tiles((rows_ + most - 1) / most) {}
-  size_t begin(size_t tile) const { return rows * tile / tiles; }
+  Cut(size_t rows_, size_t most, size_t unit_ = 1) : rows(rows_), tiles((rows_ + most - 1) / most), unit(unit_) {}
+  size_t begin(size_t tile) const {
+    const size_t even = (rows * tile / tiles + unit - 1) / unit * unit;
+    return even < rows ? even : rows;
+  }
 };
 
 // Scales of one group's 16 outputs as float32.
