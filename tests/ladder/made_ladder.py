@@ -59,6 +59,8 @@ class MadeLadder:
         repeats: of every cell but the start's, which has one.
         noise: relative standard deviation between repeats.
         work: arm -> what it is given instead of the others' work.
+        meters: whether its cells were metered, and the machine watched.
+        machine: facts of it that are not those of the usual made one.
     """
 
     def __init__(
@@ -70,6 +72,8 @@ class MadeLadder:
         seed: int = 5,
         model: str = "acorn",
         work: Mapping[str, str] | None = None,
+        meters: bool = False,
+        machine: Mapping[str, str] | None = None,
     ) -> None:
         self.speeds = dict(speeds)
         self.rights = dict(rights) if rights else {arm: frozenset(range(150)) for arm in speeds}
@@ -79,6 +83,8 @@ class MadeLadder:
         self.clock = 0
         self.model = model
         self.work = dict(work or {})
+        self.meters = meters
+        self.machine = dict(machine or {})
 
     def manifest(self) -> Manifest:
         arms = tuple(Arm(name, "onechip", self.model) for name in self.speeds)
@@ -87,7 +93,8 @@ class MadeLadder:
             started_at="2026-11-30T10:00:00Z",
             finished_at="2026-11-30T11:00:00Z",
             onechip={"version": "0.1.0", "commit": "abc"},
-            machine={"cpu": "Made CPU <2 cores>", "gpu": "not available", "system": "Linux 6.1"},
+            machine={"cpu": "Made CPU <2 cores>", "gpu": "not available", "system": "Linux 6.1"}
+            | self.machine,
             arms=[
                 ArmManifest(
                     name, "0.1.0", ["onechip", "serve", "--dtype", name], {"A": "1"}, {"model": "f" * 64}
@@ -116,7 +123,25 @@ class MadeLadder:
         at = f"2026-11-30T10:{self.clock // 60:02d}:{self.clock % 60:02d}Z"
         client = {"loop_lag_p99_ms": 1.0 + self.clock / 1000, "cpu_share": 0.2}
         definition = self.work.get(arm, "same work")
-        return CellRecord(Cell(arm, job, variant, level, repeat, definition), at, client=client)
+        measured = self.taken(level) if self.meters else {}
+        return CellRecord(
+            Cell(arm, job, variant, level, repeat, definition), at, client=client, measured=measured
+        )
+
+    def taken(self, level: int) -> dict[str, float]:
+        """Readings of a cell: memory that grows with the level, 40 W of a GPU, a quiet machine."""
+        return {
+            "metered_s": 2.0,
+            "resident_peak_bytes": float(1200 + level << 20),
+            "own_peak_bytes": float(700 + level << 20),
+            "hwm_bytes": float(1300 << 20),
+            "device_peak_bytes": float(6 << 30),
+            "gpu_j": 80.0,
+            "load_1m": 1.5,
+            "others_cpu_cores": 0.02,
+            "canary_copy_before_s": 0.0021,
+            "canary_copy_after_s": 0.0022,
+        }
 
     def _arm(self, arm: str) -> Iterator[CellRecord]:
         yield from self._starts(arm)
@@ -138,7 +163,7 @@ class MadeLadder:
         for variant, seconds in (("cold", 30.0), ("warm", 4.0)):
             record = self.cell(arm, "start", variant, 1)
             parts = {"spawn_to_port_s": 0.2, "port_to_healthy_s": 0.6, "healthy_to_token_s": 0.2}
-            record.measured = {name: share * seconds for name, share in parts.items()}
+            record.measured |= {name: share * seconds for name, share in parts.items()}
             record.measured |= {"total_s": seconds, "resident_bytes": 800.0 * 2**20}
             yield record
 

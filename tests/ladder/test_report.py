@@ -127,8 +127,8 @@ def test_every_plot_has_a_title_a_description_and_the_pages_colours(summary: Sum
     drawn = plots(summary)
     assert [plot.name for plot in drawn] == [
         "start",
-        *("throughput-0", "ttft-0"),
-        *("throughput-1", "ttft-1"),
+        *("throughput-0", "ttft-0", "waits-ttft-0", "waits-inter_token-0"),
+        *("throughput-1", "ttft-1", "waits-ttft-1", "waits-inter_token-1"),
         "accuracy",
     ]
     for plot in drawn:

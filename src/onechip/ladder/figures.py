@@ -33,14 +33,19 @@ KINDS: dict[str, Kind] = {
     "port_to_healthy_s": Kind("port open to healthy", "s", "lower"),
     "healthy_to_token_s": Kind("healthy to first token", "s", "lower"),
     "total_s": Kind("start to first token", "s", "lower"),
-    "resident_bytes": Kind("resident memory", "bytes", "lower"),
-    "device_bytes": Kind("device memory", "bytes", "lower"),
+    "resident_bytes": Kind("resident memory after the first token", "bytes", "lower"),
+    "resident_peak_bytes": Kind("peak resident memory", "bytes", "lower"),
+    "own_peak_bytes": Kind("peak own memory", "bytes", "lower"),
+    "device_bytes": Kind("device memory after the first token", "bytes", "lower"),
+    "device_peak_bytes": Kind("peak device memory", "bytes", "lower"),
     "end_to_end_tok_s": Kind("end to end", "tok/s", "higher"),
     "decode_tok_s": Kind("decode", "tok/s", "higher"),
     "whole_batch_tok_s": Kind("whole batch", "tok/s", "higher"),
     "full_window_tok_s": Kind("full window", "tok/s", "higher"),
     "ttft_ms": Kind("time to first token", "ms", "lower"),
     "inter_token_ms": Kind("between tokens", "ms", "lower"),
+    "gpu_j_per_token": Kind("GPU energy per output token", "J", "lower"),
+    "cpu_j_per_token": Kind("processor energy per output token", "J", "lower"),
 }
 
 START = (
@@ -49,8 +54,14 @@ START = (
     "healthy_to_token_s",
     "total_s",
     "resident_bytes",
+    "resident_peak_bytes",
+    "own_peak_bytes",
     "device_bytes",
+    "device_peak_bytes",
 )
+ENERGY = ("gpu_j", "cpu_j")
+QUANTILES = tuple(round(0.02 * step, 2) for step in range(51))
+"""Of the waits that a Latency keeps, from the shortest to the longest."""
 ALONE: dict[str, Callable[[RequestRecord], float | None]] = {
     "end_to_end_tok_s": timing.end_to_end_tok_s,
     "decode_tok_s": timing.decode_tok_s,
@@ -88,6 +99,7 @@ class Latency(msgspec.Struct, frozen=True):
     """Percentiles in ms over all requests (ttft_ms) or tokens (inter_token_ms) of the valid repeats.
 
     They describe and test nothing. p95 and p99 are None where there are fewer than 20 and 100 samples.
+    `quantiles` are at QUANTILES, for drawing.
     """
 
     arm: str
@@ -98,6 +110,7 @@ class Latency(msgspec.Struct, frozen=True):
     p90: float
     p95: float | None
     p99: float | None
+    quantiles: tuple[float, ...]
 
 
 class Contrast(msgspec.Struct, frozen=True):
@@ -142,14 +155,31 @@ def measures(found: Places) -> Iterator[Measure]:
             yield Measure(arm, place, repeats.figure, repeats.headline, repeats.values, spread)
 
 
-def contrasts(known: Sequence[Measure], arms: Sequence[str]) -> Iterator[Contrast]:
-    """Every figure between every two arms that both have it; the later arm over the earlier one."""
+def contrasts(known: Sequence[Measure], arms: Sequence[str], found: Places) -> Iterator[Contrast]:
+    """Every figure between every two arms that both have it; the later arm over the earlier one.
+
+    Args:
+        known: of the records in `found`.
+    """
     table = {(m.place, m.figure, m.arm): m for m in known}
+    blocks = {key: _by_block(records) for key, records in found.items()}
     for place, figure in dict.fromkeys((m.place, m.figure) for m in known):
         for b, a in combinations(arms, 2):
             one, other = table.get((place, figure, a)), table.get((place, figure, b))
             if one is not None and other is not None:
-                yield Contrast(place, figure, a, b, stats.compare(one.values, other.values))
+                in_blocks = (blocks.get((arm, place), {}).get(figure, ()) for arm in (a, b))
+                ratio = stats.compare_blocks(*in_blocks) or stats.compare(one.values, other.values)
+                yield Contrast(place, figure, a, b, ratio)
+
+
+def _by_block(records: Iterable[CellRecord]) -> dict[str, list[tuple[int, float]]]:
+    """Figure -> (block, value) of each repeat that ran in one of the blocks of a comparison."""
+    table: dict[str, list[tuple[int, float]]] = {}
+    for record in records:
+        if record.cell.block:
+            for figure, value in of_cell(record).items():
+                table.setdefault(figure, []).append((record.cell.block, value))
+    return table
 
 
 def latencies(found: Places) -> Iterator[Latency]:
@@ -167,7 +197,16 @@ def latencies(found: Places) -> Iterator[Latency]:
 def _latency(arm: str, place: Place, figure: str, waits: Sequence[float]) -> Latency:
     p50, p90, p95, p99 = (float(p) for p in np.percentile(waits, [50, 90, 95, 99]))
     n = len(waits)
-    return Latency(arm, place, figure, n, p50, p90, p95 if n >= 20 else None, p99 if n >= 100 else None)
+    drawn = tuple(round(float(value), 4) for value in np.quantile(waits, QUANTILES))
+    return Latency(
+        arm, place, figure, n, p50, p90, p95 if n >= 20 else None, p99 if n >= 100 else None, drawn
+    )
+
+
+def of_cell(record: CellRecord) -> dict[str, float]:
+    """Every figure of one valid cell, accuracy aside: a key of KINDS -> its value."""
+    place = Place(record.cell.job, record.cell.variant, record.cell.level)
+    return {found.figure: found.headline for found in _repeats(place, [record])}
 
 
 def _repeats(place: Place, records: Sequence[CellRecord]) -> list[Repeats]:
@@ -175,7 +214,20 @@ def _repeats(place: Place, records: Sequence[CellRecord]) -> list[Repeats]:
         return start_figures(records)
     if place.job == "acc":
         return []
-    return alone_figures(records) if place.variant == "alone" else batch_figures(records)
+    speeds = alone_figures(records) if place.variant == "alone" else batch_figures(records)
+    return [*speeds, *energy_figures(records)]
+
+
+def energy_figures(records: Sequence[CellRecord]) -> list[Repeats]:
+    """Joules per output token of a whole cell, of all GPUs and of all processor packages."""
+    return _collect(
+        {f"{name}_per_token": [_per_token(record, name) for record in records] for name in ENERGY}
+    )
+
+
+def _per_token(record: CellRecord, name: str) -> float | None:
+    energy, tokens = record.measured.get(name), sum(map(timing.output_tokens, record.requests))
+    return energy / tokens if energy is not None and tokens else None
 
 
 def start_figures(records: Sequence[CellRecord]) -> list[Repeats]:

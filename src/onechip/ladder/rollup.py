@@ -14,6 +14,7 @@ import msgspec
 
 from onechip.ladder.manifest import ArmManifest, Manifest
 from onechip.ladder.medals import Row
+from onechip.ladder.prices import Price, Prices, chips, of_machine
 from onechip.ladder.published import Comparison, Figures, PublishedEngine
 from onechip.ladder.records import Arm
 from onechip.ladder.rows import lengths
@@ -51,6 +52,7 @@ class Line(msgspec.Struct, frozen=True):
         source: "published", or the folder of the ladder.
         precision: of the weights, as far as it is known; "" where it is not.
         one, many: tok/s of one request end to end, and of 64 requests.
+        cost: US dollars for a million output tokens at the speed of `many`.
         drafter: ratio of the best drafter to none.
         start_s: from spawning to the first token, with an empty cache.
         needs: flags and patches.
@@ -65,6 +67,7 @@ class Line(msgspec.Struct, frozen=True):
     model: str
     one: Value
     many: Value
+    cost: Value
     drafter: Value
     start_s: Value
     quality: tuple[Score, ...]
@@ -87,15 +90,21 @@ class Rollup(msgspec.Struct, frozen=True):
     schema: int = SCHEMA
 
 
-def roll_up(ladders: Sequence[tuple[str, Summary]], comparisons: Sequence[Comparison] = ()) -> Rollup:
+def roll_up(
+    ladders: Sequence[tuple[str, Summary]],
+    comparisons: Sequence[Comparison] = (),
+    prices: Prices | None = None,
+) -> Rollup:
     """Lines up ladders.
 
     Args:
         ladders: (the name of its folder, its summary), in the order in which they are shown.
         comparisons: published ones, shown beside them where the model is the same, else by themselves.
+        prices: of chips, for all lines alike; None: no costs.
     """
-    lines = [line for name, summary in ladders for line in _own(name, summary)]
-    lines += [line for comparison in comparisons for line in _published(comparison)]
+    prices = prices or Prices("")
+    lines = [line for name, summary in ladders for line in _own(name, summary, prices)]
+    lines += [line for comparison in comparisons for line in _published(comparison, prices)]
     groups = []
     for model in dict.fromkeys(line.model for line in lines):
         mine = [line for line in lines if line.model == model]
@@ -103,7 +112,8 @@ def roll_up(ladders: Sequence[tuple[str, Summary]], comparisons: Sequence[Compar
         mine.sort(key=lambda line: chips.index(line.chip))
         said = [text for found in comparisons if found.model == model for text in _remarks(found)]
         groups.append(Group(model, tuple(mine), tuple(said)))
-    return Rollup(tuple(groups), tuple(_notices(ladders, comparisons)))
+    priced = prices.title if any(line.cost.value is not None for line in lines) else ""
+    return Rollup(tuple(groups), tuple(_notices(ladders, comparisons, priced)))
 
 
 def model_name(manifest: Manifest) -> str:
@@ -114,21 +124,22 @@ def model_name(manifest: Manifest) -> str:
     return "acorn, the stand-in" if manifest.plan.model == "acorn" or name == "acorn" else name
 
 
-def _own(folder: str, summary: Summary) -> Iterator[Line]:
+def _own(folder: str, summary: Summary, prices: Prices) -> Iterator[Line]:
     machine = summary.manifest.machine
-    gpu = machine.get("gpu", "not available")
-    chip = gpu if gpu != "not available" else machine.get("cpu", "not available")
+    price = of_machine(prices, machine)
     for arm in summary.manifest.plan.arms:
         entry = summary.manifest.arm(arm.name)
+        many = _many(summary, arm.name)
         yield Line(
             source=folder,
-            chip=chip,
+            chip=", ".join(chips(machine)),
             engine=arm.name,
             version=entry.version,
             precision=arm.form,
             model=model_name(summary.manifest),
             one=_figure(summary, arm.name, "one", "alone", "end_to_end_tok_s"),
-            many=_many(summary, arm.name),
+            many=many,
+            cost=_cost(price, many),
             drafter=Value(),
             start_s=_start(summary, arm.name),
             quality=tuple(
@@ -176,6 +187,13 @@ def _many(summary: Summary, arm: str) -> Value:
     return Value(found.value, "; ".join(filter(None, [found.remark, where])))
 
 
+def _cost(price: Price | None, many: Value) -> Value:
+    """In the setting of the speed that it is computed from."""
+    if price is None or many.value is None:
+        return Value()
+    return Value(price.usd_per_million(many.value), many.remark)
+
+
 def _start(summary: Summary, arm: str) -> Value:
     cold = _figure(summary, arm, "start", "cold", "total_s")
     if cold != Value():
@@ -184,14 +202,16 @@ def _start(summary: Summary, arm: str) -> Value:
     return Value(warm.value, "; ".join(filter(None, [warm.remark, "warm cache"]))) if warm.value else warm
 
 
-def _published(comparison: Comparison) -> Iterator[Line]:
+def _published(comparison: Comparison, prices: Prices) -> Iterator[Line]:
     for chip, name in comparison.chips.items():
         for engine in comparison.engine:
             if chip in engine.on:
-                yield _line(comparison, name, engine, engine.on[chip])
+                yield _line(comparison, name, engine, engine.on[chip], prices.find(name))
 
 
-def _line(comparison: Comparison, chip: str, engine: PublishedEngine, found: Figures) -> Line:
+def _line(
+    comparison: Comparison, chip: str, engine: PublishedEngine, found: Figures, price: Price | None
+) -> Line:
     return Line(
         source=comparison.source,
         chip=chip,
@@ -201,6 +221,7 @@ def _line(comparison: Comparison, chip: str, engine: PublishedEngine, found: Fig
         model=comparison.model,
         one=Value(found.one, found.fails),
         many=Value(found.many),
+        cost=_cost(price, Value(found.many)),
         drafter=Value(found.drafter, found.drafter_fails),
         start_s=Value(found.start_s),
         quality=(),
@@ -220,7 +241,9 @@ def _remarks(comparison: Comparison) -> Iterator[str]:
         yield f"{comparison.source}: {remark}"
 
 
-def _notices(ladders: Sequence[tuple[str, Summary]], comparisons: Iterable[Comparison]) -> Iterator[str]:
+def _notices(
+    ladders: Sequence[tuple[str, Summary]], comparisons: Iterable[Comparison], priced: str
+) -> Iterator[str]:
     yield (
         "Nothing is tested between ladders: other machines, other times and other settings are in every"
         " difference. Who wins what within one ladder stands in its own report."
@@ -229,6 +252,11 @@ def _notices(ladders: Sequence[tuple[str, Summary]], comparisons: Iterable[Compa
         yield (
             "Own lines: one request is job one alone, end to end; start is with an empty cache; many requests"
             " are the whole batch of the sweep. A setting unlike the column's head stands beside its figure."
+        )
+    if priced:
+        yield (
+            f"Costs are computed here, of published speeds too: {priced}; a chip's price for an hour over the"
+            " output tokens of an hour."
         )
     for name, summary in ladders:
         m = summary.manifest

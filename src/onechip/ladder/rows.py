@@ -12,13 +12,18 @@ from onechip.ladder.answers import Score
 from onechip.ladder.figures import KINDS, Measure, Place, Places
 from onechip.ladder.medals import Entry, Row
 from onechip.ladder.records import CellRecord
+from onechip.ladder.usage import PEAK_PLACE
 
 ONE = (
     ("end_to_end_tok_s", "One request, end to end"),
     ("decode_tok_s", "One request, decode"),
     ("ttft_ms", "One request, first token"),
 )
-MEMORY = (("resident_bytes", "Resident memory"), ("device_bytes", "Device memory"))
+MEMORY = (
+    ("resident_peak_bytes", "Peak resident memory", "resident_bytes", "Resident memory"),
+    ("device_peak_bytes", "Peak device memory", "device_bytes", "Device memory"),
+)
+"""The peak over all cells; else, in a ladder without any, what was taken after the first token."""
 
 
 class Task(NamedTuple):
@@ -40,8 +45,9 @@ def table(
         measures, scores: of the valid ones.
     """
     places = dict.fromkeys(Place(r.cell.job, r.cell.variant, r.cell.level) for r in records)
-    remarks = _remarks(records)
-    speed = [_speed_row(task, arms, measures, remarks) for task in _tasks(list(places))]
+    measures, remarks = list(measures), _remarks(records)
+    tasks = [*_tasks(list(places)), *_memory_tasks(list(places), measures)]
+    speed = [_speed_row(task, arms, measures, remarks) for task in tasks]
     accuracy = _accuracy_rows(arms, places, scores, remarks)
     rows = [*speed, *accuracy, *_text_rows(arms, figures.places(records), remarks)]
     memory = [row for row in rows if row.unit == "bytes"]
@@ -51,9 +57,8 @@ def table(
 
 
 def _tasks(places: Sequence[Place]) -> Iterator[Task]:
-    """Speed and memory, in the order in which a reader asks."""
-    start = [place for variant in ("cold", "warm") for place in places if place[:2] == ("start", variant)]
-    for place in start:
+    """Speed, in the order in which a reader asks."""
+    for place in _starts(places):
         yield Task(place, "total_s", f"Start, {place.variant} cache")
     for place in places:
         if place.job == "one" and place.variant == "alone":
@@ -63,9 +68,20 @@ def _tasks(places: Sequence[Place]) -> Iterator[Task]:
         if place.job == "one" and place.variant != "alone":
             yield Task(place, "whole_batch_tok_s", f"{place.variant.capitalize()} at once")
     yield from _sweep_tasks([place for place in places if place.job == "sweep"])
-    for figure, label in MEMORY:
-        for place in start[-1:]:
-            yield Task(place, figure, label)
+
+
+def _starts(places: Sequence[Place]) -> list[Place]:
+    """Cold before warm."""
+    return [place for variant in ("cold", "warm") for place in places if place[:2] == ("start", variant)]
+
+
+def _memory_tasks(places: Sequence[Place], measures: Sequence[Measure]) -> Iterator[Task]:
+    peaks = {m.figure for m in measures if m.place == PEAK_PLACE}
+    for peak, label, first, first_label in MEMORY:
+        if peak in peaks:
+            yield Task(PEAK_PLACE, peak, label)
+        else:
+            yield from (Task(place, first, first_label) for place in _starts(places)[-1:])
 
 
 def _sweep_tasks(places: Sequence[Place]) -> Iterator[Task]:
@@ -91,6 +107,7 @@ def _remarks(records: Iterable[CellRecord]) -> Remarks:
     remarks: Remarks = {}
     for record in records:
         key = (record.cell.arm, Place(record.cell.job, record.cell.variant, record.cell.level))
+        remarks[record.cell.arm, PEAK_PLACE] = "not available"
         if not record.invalid:
             remarks[key] = "not available"
         else:

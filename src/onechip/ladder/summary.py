@@ -10,7 +10,7 @@ from itertools import groupby
 
 import msgspec
 
-from onechip.ladder import answers, figures, medals, rows, stats, work
+from onechip.ladder import answers, figures, medals, prices, rows, stats, usage, work
 from onechip.ladder.manifest import Manifest
 from onechip.ladder.records import CellRecord
 
@@ -40,6 +40,9 @@ class Summary(msgspec.Struct, frozen=True):
         client_worst: the largest reading of each of the client's own costs.
         estimated: arms whose tokens per event were spread by the length of the text.
         rows: the medal table.
+        controls: arms that were asked a question set again, against themselves.
+        usages, readings: what arms took, and how the machine was meanwhile.
+        price: of the machine's chip; None if no price file lists it. costs: at it, of the sweep's tokens.
     """
 
     manifest: Manifest
@@ -58,7 +61,12 @@ class Summary(msgspec.Struct, frozen=True):
     contrasts: tuple[figures.Contrast, ...]
     scores: tuple[answers.Score, ...]
     pairs: tuple[answers.Pair, ...]
+    controls: tuple[answers.Control, ...]
     invalid: tuple[InvalidCell, ...]
+    usages: tuple[usage.Usage, ...] = ()
+    readings: tuple[usage.Reading, ...] = ()
+    price: prices.Price | None = None
+    costs: tuple[prices.Cost, ...] = ()
     schema: int = SCHEMA
 
     @property
@@ -88,18 +96,23 @@ class Summary(msgspec.Struct, frozen=True):
         return len({entry.work for entry in asked.entries if entry.arm in (pair.a, pair.b)}) == 1
 
 
-def summarise(manifest: Manifest, cells: Sequence[CellRecord]) -> Summary:
+def summarise(
+    manifest: Manifest, cells: Sequence[CellRecord], listed_prices: prices.Prices | None = None
+) -> Summary:
     """Compute a ladder's summary.
 
     Args:
         manifest: of the run; decides the order of arms and the reference, its first.
-        cells: the journal's records, in its order. Invalid ones are listed and used for nothing else.
+        cells: the journal's records, in its order. Invalid ones are listed and used for nothing else but the
+            machine's readings.
+        listed_prices: of chips; None: no costs.
     """
     listed = [arm.name for arm in manifest.plan.arms]
     arms = tuple(dict.fromkeys([*listed, *(record.cell.arm for record in cells)]))
     places = figures.places(cells)
-    measures = tuple(figures.measures(places))
-    contrasts = tuple(figures.contrasts(measures, arms))
+    measures = (*figures.measures(places), *usage.peaks(cells))
+    price = None if listed_prices is None else prices.of_machine(listed_prices, manifest.machine)
+    contrasts = tuple(figures.contrasts(measures, arms, places))
     sheets = answers.sheets(cells)
     scores = answers.scores(sheets)
     pairs = answers.pairs(sheets, arms)
@@ -121,7 +134,12 @@ def summarise(manifest: Manifest, cells: Sequence[CellRecord]) -> Summary:
         contrasts=contrasts,
         scores=scores,
         pairs=pairs,
+        controls=answers.controls(cells),
         invalid=tuple(_invalid(record) for record in cells if record.invalid),
+        usages=tuple(usage.usages(places)),
+        readings=tuple(usage.readings(cells, arms)),
+        price=price,
+        costs=() if price is None else tuple(prices.costs(measures, price)),
     )
 
 

@@ -1,41 +1,38 @@
 """What a report says in words: the summary in, sentences out.
 
 No sentence holds a number or a name that is not read from the summary, and each says where it was read: JSON
-pointers into summary.json.
+pointers into summary.json. Those that say who wins, by how much, or how many are bound to queries, and can be
+checked again (`onechip ladder claims`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import NamedTuple
 
-from onechip.ladder.answers import Pair
+from onechip.ladder.answers import Control, Pair
 from onechip.ladder.manifest import ArmManifest
 from onechip.ladder.medals import Row
+from onechip.ladder.queries import Query
 from onechip.ladder.records import TIMING_VERSION
 from onechip.ladder.report import wording
 from onechip.ladder.report.differences import lacks
+from onechip.ladder.report.sentence import Finding, Sentence
+from onechip.ladder.results import LadderResults
 from onechip.ladder.stats import FEW_FLIPS, MIN_REPEATS
 from onechip.ladder.summary import Summary
 
 
-class Finding(NamedTuple):
-    """One sentence, and the JSON pointers into summary.json that it was made from."""
-
-    text: str
-    sources: tuple[str, ...]
-
-
 def findings(summary: Summary) -> list[Finding]:
     """Who wins what and by how much; what is not separated; what cannot be claimed; accuracy; validity."""
+    results = LadderResults(summary)
     return [
-        *_standing(summary),
-        *_wins(summary),
+        *_standing(summary, results),
+        *_wins(summary, results),
         *_open_rows(summary),
-        *_accuracy(summary),
-        *_texts(summary),
-        *_validity(summary),
+        *_accuracy(summary, results),
+        *_texts(summary, results),
+        *_validity(summary, results),
         *_choice(summary),
     ]
 
@@ -91,7 +88,7 @@ def _unfinished(summary: Summary) -> Iterator[str]:
         yield f"The ladder is not finished: this report rests on the {summary.cells} cells measured so far."
 
 
-def _standing(summary: Summary) -> Iterator[Finding]:
+def _standing(summary: Summary, results: LadderResults) -> Iterator[Finding]:
     """One sentence over the whole table: who wins how many rows, and how many have no winner."""
     if len(summary.arms) < 2 or not summary.rows:
         return
@@ -101,31 +98,45 @@ def _standing(summary: Summary) -> Iterator[Finding]:
     if not winners:
         yield Finding(f"None of the {count} rows has an established winner.", sources)
         return
-    wins = ", ".join(f"{arm} {winners[arm]}" for arm in sorted(summary.arms, key=lambda arm: -winners[arm]))
+    sentence = Sentence(results)
+    ranked = sorted(summary.arms, key=lambda arm: -winners[arm])
+    wins = ", ".join(f"{arm} {sentence.number(Query('wins', (arm,)), _whole)}" for arm in ranked)
     rest = count - winners.total()
-    yield Finding(f"Rows won, of {count}: {wins}; no established winner: {rest}.", sources)
+    yield sentence.finding(f"Rows won, of {count}: {wins}; no established winner: {rest}.", sources)
 
 
-def _wins(summary: Summary) -> Iterator[Finding]:
+def _wins(summary: Summary, results: LadderResults) -> Iterator[Finding]:
     for i, row in enumerate(summary.rows):
         if row.verdict.outcome == "medal" and row.family == "speed":
-            yield Finding(_win(summary, row), (f"/rows/{i}", *_pointer(summary, row)))
+            sentence = Sentence(results)
+            yield sentence.finding(_win(summary, row, sentence), (f"/rows/{i}", *_pointer(summary, row)))
 
 
-def _win(summary: Summary, row: Row) -> str:
-    found, ratio = row.verdict, wording.advantage(summary, row)
+def _win(summary: Summary, row: Row, sentence: Sentence) -> str:
+    ratio, runner_up = wording.advantage(summary, row), row.verdict.runner_up
     assert ratio is not None
-    best, second = _value(row, found.leader), _value(row, found.runner_up)
-    factor = f"{ratio.ratio:.2f} times"
+    assert runner_up is not None
+    leader = sentence.name(Query("winner", of=row.label))
+    best, second = (
+        sentence.number(Query("value", (arm,), row.label), lambda value: wording.quantity(value, row.unit))
+        for arm in (leader, runner_up)
+    )
+    better_first = (leader, runner_up) if row.better == "higher" else (runner_up, leader)
+    factor = f"{sentence.number(Query('ratio', better_first, row.label), '{:.2f}'.format)} times"
     by = {
         "tok/s": f"{factor} as fast",
-        "bytes": f"{found.runner_up} takes {factor} as much",
-    }.get(row.unit, f"{found.runner_up} takes {factor} as long")
+        "bytes": f"{runner_up} takes {factor} as much",
+    }.get(row.unit, f"{runner_up} takes {factor} as long")
+    unit = "pairs of blocks" if ratio.blocks else "repeats"
     return (
-        f"{found.leader} wins “{row.label}”: {best} against {second} of {found.runner_up}; {by}"
+        f"{leader} wins “{row.label}”: {best} against {second} of {runner_up}; {by}"
         f" (95 % interval {wording.span(ratio.interval)}; {ratio.n_a} and {ratio.n_b}"
-        f" repeats{wording.aside(row)})."
+        f" {unit}{wording.aside(row)})."
     )
+
+
+def _whole(value: float) -> str:
+    return f"{value:.0f}"
 
 
 def _open_rows(summary: Summary) -> Iterator[Finding]:
@@ -133,10 +144,16 @@ def _open_rows(summary: Summary) -> Iterator[Finding]:
     close = [(i, row) for i, row in enumerate(summary.rows) if _is(row, "not separated")]
     if close:
         listed = "; ".join(
-            f"“{row.label}” ({row.verdict.leader} {wording.margin(summary, row)}{wording.aside(row)})"
+            f"“{row.label}” ({row.verdict.leader} {wording.margin(summary, row)}{_shows(summary, row)}"
+            f"{wording.aside(row)})"
             for _, row in close
         )
-        yield Finding(f"Not separated, so without a winner: {listed}.", tuple(f"/rows/{i}" for i, _ in close))
+        sources = [pointer for i, row in close for pointer in (f"/rows/{i}", *_pointer(summary, row))]
+        yield Finding(
+            f"Not separated, so without a winner: {listed}. What “would show” is the smallest ratio that so"
+            " many repeats of this spread show four times in five.",
+            tuple(sources),
+        )
     few = [(i, row) for i, row in enumerate(summary.rows) if _is(row, "too few repeats")]
     if few:
         listed = ", ".join(f"“{row.label}” ({wording.repeats(row)})" for _, row in few)
@@ -153,17 +170,39 @@ def _open_rows(summary: Summary) -> Iterator[Finding]:
         )
 
 
+def _shows(summary: Summary, row: Row) -> str:
+    """What the repeats of leader and runner-up could have shown."""
+    ratio = wording.advantage(summary, row)
+    return "" if ratio is None or ratio.detectable is None else f", {ratio.detectable:.2f}× would show"
+
+
 def _is(row: Row, outcome: str) -> bool:
     return row.family == "speed" and row.verdict.outcome == outcome
 
 
-def _accuracy(summary: Summary) -> Iterator[Finding]:
+def _accuracy(summary: Summary, results: LadderResults) -> Iterator[Finding]:
     for i, pair in enumerate(summary.pairs):
         if pair.b == summary.arms[0]:
-            yield Finding(_pair(summary, pair), (f"/pairs/{i}",))
+            sentence = Sentence(results)
+            yield sentence.finding(_pair(summary, pair, sentence), (f"/pairs/{i}",))
+    for i, control in enumerate(summary.controls):
+        yield Finding(_control(control), (f"/controls/{i}",))
 
 
-def _pair(summary: Summary, pair: Pair) -> str:
+def _control(control: Control) -> str:
+    """An engine's own flips, to hold those between arms against."""
+    interval = f"{100 * control.interval.low:.1f} to {100 * control.interval.high:.1f} %"
+    return (
+        f"{control.variant}, asked {control.askings} times: from one asking to another {control.arm} flips"
+        f" {control.flips:.1f} of {control.n} of its own verdicts ({100 * control.rate:.1f} %, 95 % interval"
+        f" {interval}); {control.texts:.1f} texts differ."
+    )
+
+
+def _pair(summary: Summary, pair: Pair, sentence: Sentence) -> str:
+    difference = sentence.number(
+        Query("difference", (pair.a, pair.b), f"acc {pair.variant}: score"), wording.points, " points"
+    )
     paired, p = pair.paired, pair.holm_p if pair.holm_p is not None else pair.paired.p
     verdict = wording.answers(summary, pair)
     if summary.alike(pair) and wording.better(pair) is None and not paired.level:
@@ -173,27 +212,36 @@ def _pair(summary: Summary, pair: Pair) -> str:
     )
     return (
         f"{pair.variant}: {pair.a} {100 * paired.score_a:.1f} %, {pair.b} {100 * paired.score_b:.1f} % of"
-        f" {paired.n} questions; difference {wording.points(paired.difference)} points (95 % interval"
+        f" {paired.n} questions; difference {difference} points (95 % interval"
         f" {wording.point_span(paired.interval)}{few}); only the first is right in {paired.only_a}, only the"
         f" second in {paired.only_b}; exact McNemar {wording.probability(paired.p)}, after Holm"
         f" {wording.probability(p)}: {verdict}."
     )
 
 
-def _texts(summary: Summary) -> Iterator[Finding]:
+def _texts(summary: Summary, results: LadderResults) -> Iterator[Finding]:
     for i, row in enumerate(summary.rows):
         if row.figure == "same_texts":
-            known = [found for found in row.entries if found.value is not None]
-            counts = ", ".join(f"{found.arm} {found.value:.0f} of {found.n}" for found in known)
-            yield Finding(f"Prompts that got the same text in every repeat: {counts}.", (f"/rows/{i}",))
+            sentence = Sentence(results)
+            counts = ", ".join(
+                f"{found.arm} {sentence.number(Query('value', (found.arm,), row.label), _whole)} of {found.n}"
+                for found in row.entries
+                if found.value is not None
+            )
+            text = f"Prompts that got the same text in every repeat: {counts}."
+            yield sentence.finding(text, (f"/rows/{i}",))
 
 
-def _validity(summary: Summary) -> Iterator[Finding]:
-    if summary.invalid:
-        invalid = f"{len(summary.invalid)} of {summary.cells} cells are INVALID"
-        yield Finding(f"{invalid}: they are in no figure, and the report lists them.", ("/invalid", "/cells"))
-    elif summary.cells:
-        yield Finding(f"All {summary.cells} cells are valid.", ("/invalid", "/cells"))
+def _validity(summary: Summary, results: LadderResults) -> Iterator[Finding]:
+    if summary.cells:
+        sentence, sources = Sentence(results), ("/invalid", "/cells")
+        cells = sentence.number(Query("cells"), _whole)
+        if summary.invalid:
+            invalid = f"{sentence.number(Query('invalid'), _whole)} of {cells} cells are INVALID"
+            text = f"{invalid}: they are in no figure, and the report lists them."
+        else:
+            text = f"All {cells} cells are valid."
+        yield sentence.finding(text, sources)
     yield from _unstable(summary)
 
 
@@ -238,10 +286,6 @@ def _one_is_ahead(row: Row) -> bool:
     values = [found.value for found in row.entries if found.arm not in row.verdict.unlike]
     best = next(found.value for found in row.entries if found.arm == row.verdict.leader)
     return values.count(best) == 1
-
-
-def _value(row: Row, arm: str | None) -> str:
-    return next(wording.entry(row, found) for found in row.entries if found.arm == arm)
 
 
 def _pointer(summary: Summary, row: Row) -> Iterator[str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from onechip.ladder.report import tables
-from onechip.ladder.report.differences import differences
 from onechip.ladder.report.findings import findings, notices
+from onechip.ladder.report.sections import checks, sections
 from onechip.ladder.report.table import Table
 from onechip.ladder.report.tables import MEDAL, MedalCell
 from onechip.ladder.summary import Summary
@@ -18,20 +18,9 @@ def markdown(summary: Summary) -> str:
     parts += ["## What it says", *(f"* {safe(finding.text)}" for finding in findings(summary))]
     parts += ["", "## Who wins what", _medals(summary)]
     parts += _failures(summary)
-    sections = {
-        "Start": [tables.speed(summary, "start", "Stretches and memory")],
-        "One request": [tables.speed(summary, "one", "One request, and four at once")],
-        "Sweep": [*tables.sweep(summary), tables.latency(summary)],
-        "Accuracy": [tables.scores(summary), tables.pairs(summary), tables.flips(summary)],
-        "Validity": [tables.invalid(summary)],
-        "Differences": [differences(summary)],
-        "What ran": [tables.arms(summary), tables.facts(summary)],
-    }
-    for title, shown in sections.items():
-        filled = [table for table in shown if table.rows]
-        if filled:
-            parts += ["", f"## {title}"]
-            parts += [f"### {table.title}\n\n{table_text(table)}\n" for table in filled]
+    for section in (*sections(summary), *checks(summary)):
+        parts += ["", f"## {section.title}", *(f"\n{safe(note)}" for note in section.notes), ""]
+        parts += [f"### {table.title}\n\n{table_text(table)}\n" for table in section.tables]
     return "\n".join(parts) + "\n"
 
 

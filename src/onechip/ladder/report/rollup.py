@@ -16,6 +16,7 @@ from rich.text import Text
 
 from onechip.ladder.disk import writing
 from onechip.ladder.report.markdown import safe, table_text
+from onechip.ladder.report.resources import dollars
 from onechip.ladder.report.table import Table
 from onechip.ladder.report.template import render
 from onechip.ladder.report.wording import NONE, number
@@ -25,15 +26,15 @@ from onechip.ladder.rows import lengths
 NAME = "rollup"
 HEAD = (
     *("chip", "engine", "weights", "one request, tok/s", f"{MANY} requests, {lengths(MANY_SHAPE)}, tok/s"),
-    *("best drafter", "start, s", "quality", "what it needed", "source"),
+    *("$ per million of these tokens", "best drafter", "start, s", "quality", "what it needed", "source"),
 )
 BRIEF = (
-    *("chip", "engine", "weights", "1 request, tok/s", f"{MANY} requests, tok/s", "drafter", "start, s"),
-    *("quality", "what it needed", "source"),
+    *("chip", "engine", "weights", "1 request, tok/s", f"{MANY} requests, tok/s", "$/M", "drafter"),
+    *("start, s", "quality", "what it needed", "source"),
 )
 """The same for a terminal."""
-WIDE = (0, 1, 2, 7, 8, 9)
-NEEDS, SOURCE = 8, 9
+WIDE = (0, 1, 2, 8, 9, 10)
+NEEDS, SOURCE = 9, 10
 LEAST_WIDTH = 12
 """Words up to this length are never broken in a terminal."""
 
@@ -58,6 +59,7 @@ def _rows(group: Group) -> list[tuple[str, ...]]:
         chip, before = "" if line.chip == before else line.chip, line.chip
         figures = (
             *(_value(found, line) for found in (line.one, line.many)),
+            _cost(line.cost),
             _ratio(line.drafter),
             _value(line.start_s, line),
         )
@@ -77,6 +79,35 @@ def _value(found: Value, line: Line) -> str:
     typed = f"{found.value:,.1f}".removesuffix(".0")
     shown = typed if line.source == PUBLISHED else number(found.value)
     return f"{shown} ({found.remark})" if found.remark else shown
+
+
+def _cost(found: Value) -> str:
+    """Without its setting, which stands beside the speed."""
+    return NONE if found.value is None else dollars(found.value)
+
+
+def across(group: Group) -> Table:
+    """Engines that are on more than one chip: a line for each of two speeds, a column a chip.
+
+    Several figures of one engine on one chip stand side by side, in the order of the lines.
+    """
+    found: dict[str, dict[str, list[Line]]] = {}
+    for line in group.lines:
+        if line.one.value is not None or line.many.value is not None:
+            name = " ".join(filter(None, [line.engine, line.precision]))
+            found.setdefault(name, {}).setdefault(line.chip, []).append(line)
+    several = {name: chips for name, chips in found.items() if len(chips) > 1}
+    listed = list(dict.fromkeys(chip for line in several.values() for chip in line))
+    rows = [
+        (name, label, *(_joined(chips.get(chip, []), many) for chip in listed))
+        for name, chips in several.items()
+        for label, many in (("1 request", False), (f"{MANY} requests", True))
+    ]
+    return Table("The same engine on another chip, tok/s", ("engine", "", *listed), tuple(rows), (0, 1))
+
+
+def _joined(lines: Sequence[Line], many: bool) -> str:
+    return "; ".join(_value(line.many if many else line.one, line) for line in lines) or NONE
 
 
 def _ratio(found: Value) -> str:
@@ -116,7 +147,10 @@ def markdown(rollup: Rollup) -> str:
     """The whole roll-up as GitHub-flavoured Markdown."""
     parts = ["# Ladders side by side", "", *_quoted(rollup.remarks)]
     for group, table in zip(rollup.groups, tables(rollup), strict=True):
-        parts += [f"## {safe(group.model)}", "", table_text(table), "", *_quoted(group.remarks)]
+        parts += [f"## {safe(group.model)}", "", table_text(table), ""]
+        if (same := across(group)).rows:
+            parts += [f"### {safe(same.title)}", "", table_text(same), ""]
+        parts += _quoted(group.remarks)
     return "\n".join(parts) + "\n"
 
 
@@ -126,7 +160,7 @@ def _quoted(remarks: Sequence[str]) -> list[str]:
 
 def page(rollup: Rollup) -> str:
     """The whole roll-up as one HTML document that needs no network."""
-    groups = list(zip(rollup.groups, tables(rollup), strict=True))
+    groups = [(g, table, across(g)) for g, table in zip(rollup.groups, tables(rollup), strict=True)]
     return render("rollup.html", rollup.remarks, groups=groups)
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+import msgspec
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table as RichTable
@@ -12,6 +15,7 @@ from rich.text import Text
 
 from onechip.ladder.figures import KINDS, Latency, Measure
 from onechip.ladder.medals import Row
+from onechip.ladder.plan import Plan
 from onechip.ladder.report import wording
 from onechip.ladder.report.findings import findings, notices
 from onechip.ladder.report.table import Table
@@ -20,6 +24,8 @@ from onechip.ladder.rows import lengths
 from onechip.ladder.summary import Summary
 
 MEDAL = "🥇"
+MANY_INVALID = 12
+"""From here on invalid cells are counted by their reason first."""
 T = TypeVar("T", Measure, Latency)
 
 
@@ -199,7 +205,13 @@ def pairs(summary: Summary) -> Table:
 def flips(summary: Summary) -> Table:
     """Questions that only one of an arm and the reference got right."""
     rows = [
-        (pair.variant, flip.question, flip.expected, flip.right, *(_short(text) for text in flip.texts))
+        (
+            pair.variant,
+            flip.question,
+            flip.expected,
+            pair.a if flip.rights[0] else pair.b,
+            *(_short(text) for text in flip.texts),
+        )
         for pair in summary.pairs
         if pair.b == summary.arms[0]
         for flip in pair.flips
@@ -215,6 +227,28 @@ def invalid(summary: Summary) -> Table:
         for found in summary.invalid
     ]
     return Table("INVALID cells", ("arm", "place", "repeat", "why"), tuple(rows), (0, 1, 3))
+
+
+def refused(summary: Summary) -> Table:
+    """Invalid cells counted by arm, place and kind of reason, which is its sentence without the numbers."""
+    counts: dict[tuple[str, str, str], list[str]] = {}
+    for found in summary.invalid:
+        for reason in found.reasons:
+            kind = (found.arm, wording.where(found.place), re.sub(r"\d[\d.,]*", "#", reason))
+            counts.setdefault(kind, []).append(reason)
+    rows = [(arm, place, str(len(said)), said[0]) for (arm, place, _), said in counts.items()]
+    head = ("arm", "place", "cells", "why, the first")
+    return Table("INVALID cells, counted", head, tuple(rows), (0, 1, 3))
+
+
+def not_claimed(summary: Summary) -> Iterable[str]:
+    """One sentence on the rows in which no claim was made for want of repeats."""
+    few = [row.label for row in summary.rows if row.verdict.outcome == "too few repeats"]
+    if few:
+        yield (
+            f"In {len(few)} of {len(summary.rows)} rows no claim is made, for want of valid repeats:"
+            f" {', '.join(few)}."
+        )
 
 
 def arms(summary: Summary) -> Table:
@@ -238,16 +272,22 @@ def _made(weights: dict[str, Any]) -> str:
     return " ".join([*weights["command"], "—", *weights.get("notes", [])])
 
 
-def facts(summary: Summary) -> Table:
-    """Machine, our own version, prompts, data, scorers."""
+def machine(summary: Summary) -> Table:
+    """The machine that all arms ran on."""
+    rows = tuple((name.replace("_", " "), value) for name, value in summary.manifest.machine.items())
+    return Table("The machine", ("what", "value"), rows, (0, 1))
+
+
+def run(summary: Summary) -> tuple[Table, ...]:
+    """The manifest: when, from what, by which definitions; the options; every file."""
     m = summary.manifest
     rows = [
-        *((f"machine: {name}", value) for name, value in m.machine.items()),
         *((f"onechip: {name}", value) for name, value in m.onechip.items()),
         ("model", m.plan.model),
         ("started", m.started_at),
         *(("resumed", moment) for moment in m.resumed_at),
         ("finished", m.finished_at or "not finished"),
+        *(("design", said) for said in m.design),
         ("timing definitions", f"version {', '.join(map(str, summary.timing_versions)) or NONE}"),
         *((f"prompts: {name}", digest) for name, digest in m.prompts.items()),
         *(
@@ -257,7 +297,22 @@ def facts(summary: Summary) -> Table:
         *((f"scorer: {name}", f"version {version}") for name, version in m.scorers.items()),
         *((f"client, worst: {name}", wording.number(value)) for name, value in summary.client_worst.items()),
     ]
-    return Table("Run", ("what", "value"), tuple(rows), (0, 1))
+    files = [("MODEL", name, digest) for name, digest in m.source.items()]
+    files += [(arm.name, name, digest) for arm in m.arms for name, digest in arm.checkpoint.items()]
+    return (
+        Table("Run", ("what", "value"), tuple(rows), (0, 1)),
+        Table("Options", ("option", "value"), tuple(_options(m.plan)), (0, 1)),
+        Table("Files", ("of", "file", "SHA-256"), tuple(files), (0, 1, 2)),
+    )
+
+
+def _options(plan: Plan) -> Iterable[tuple[str, str]]:
+    """Everything that was chosen, by its own choice or by default, but the arms, which have a table."""
+    for name, value in msgspec.to_builtins(plan).items():
+        if name == "limits":
+            yield from ((f"limit: {limit}", f"{seconds:g}") for limit, seconds in value.items())
+        elif name not in ("arms", "model"):
+            yield name, json.dumps(value, ensure_ascii=False)
 
 
 def _short(text: str, limit: int = 160) -> str:

@@ -26,6 +26,8 @@ def quantity(value: float, unit: str) -> str:
         return f"{100 * value:.1f} %"
     if unit == "bytes":
         return f"{value / 2**30:.2f} GiB" if value >= 2**30 else f"{value / 2**20:.0f} MiB"
+    if unit == "J" and value < 1:
+        return f"{number(1e3 * value)} mJ"
     return f"{number(value)} {unit}"
 
 

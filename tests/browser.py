@@ -1,0 +1,179 @@
+"""A real browser for tests of pages: Debian's chromium without a window, told what to do over a pipe.
+
+The Chrome DevTools Protocol over --remote-debugging-pipe: JSON objects, each ended by a NUL byte, to file
+descriptor 3 of the browser and from its descriptor 4. So no port, and no package for WebSockets, is needed.
+"""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import json
+import os
+import select
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+CHROMIUM = shutil.which("chromium")
+FLAGS = (
+    *("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run"),
+    *("--disable-extensions", "--disable-background-networking", "--remote-debugging-pipe"),
+)
+ANSWER_S = 60.0
+"""A busy machine of two cores takes seconds to start it."""
+
+
+class Tab:
+    """One page of the browser.
+
+    Attributes:
+        requests: addresses that it asked for since it was opened.
+        complaints: what came to its console, and its errors.
+    """
+
+    def __init__(self, browser: Browser, session: str) -> None:
+        self._browser = browser
+        self._session = session
+        self.requests: list[str] = []
+        self.complaints: list[str] = []
+        self._loaded = False
+        for domain in ("Page", "Network", "Runtime", "Log"):
+            self.send(f"{domain}.enable")
+
+    def send(self, method: str, **params: Any) -> dict[str, Any]:
+        return self._browser.send(method, self._session, self, **params)
+
+    def happened(self, event: dict[str, Any]) -> None:
+        """Keeps what matters of an event."""
+        match event["method"]:
+            case "Network.requestWillBeSent":
+                self.requests.append(event["params"]["request"]["url"])
+            case "Runtime.consoleAPICalled" | "Log.entryAdded" | "Runtime.exceptionThrown":
+                self.complaints.append(json.dumps(event["params"]))
+            case "Page.loadEventFired":
+                self._loaded = True
+
+    def open(self, path: Path) -> None:
+        """Loads a file, to the end."""
+        self._loaded = False
+        self.send("Page.navigate", url=path.absolute().as_uri())
+        while not self._loaded:
+            self._browser.receive(self)
+
+    def look(self, width: int, height: int = 900, *, dark: bool = False, paper: bool = False) -> None:
+        """What the page is shown on; a width below 600 is a phone."""
+        self.send(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=width < 600,
+        )
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.send("Emulation.setEmulatedMedia", media="print" if paper else "screen", features=[scheme])
+
+    def ask(self, expression: str) -> Any:
+        """The value of a JavaScript expression in the page."""
+        answer = self.send("Runtime.evaluate", expression=expression, returnByValue=True)
+        assert "exceptionDetails" not in answer, answer
+        return answer["result"].get("value")
+
+    def screenshot(self, path: Path) -> None:
+        """The whole page, as PNG."""
+        height = self.ask("document.documentElement.scrollHeight")
+        width = self.ask("document.documentElement.clientWidth")
+        clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
+        shot = self.send("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)
+        path.write_bytes(base64.b64decode(shot["data"]))
+
+    def pdf(self, path: Path) -> None:
+        """The page as it is printed on A4."""
+        self.send("Emulation.setEmulatedMedia", media="")
+        printed = self.send("Page.printToPDF", paperWidth=8.27, paperHeight=11.69, printBackground=False)
+        path.write_bytes(base64.b64decode(printed["data"]))
+
+
+class Browser:
+    """A running browser; `open_tab` for a page of it."""
+
+    def __init__(self, out: int, into: int) -> None:
+        self._out = out
+        self._into = into
+        self._number = 0
+        self._waiting = b""
+
+    def open_tab(self) -> Tab:
+        target = self.send("Target.createTarget", url="about:blank")["targetId"]
+        session = self.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        return Tab(self, session)
+
+    def send(self, method: str, session: str = "", tab: Tab | None = None, **params: Any) -> dict[str, Any]:
+        """Sends a command and waits for its answer; events meanwhile go to the tab."""
+        self._number += 1
+        number = self._number
+        message = {"id": number, "method": method, "params": params}
+        if session:
+            message["sessionId"] = session
+        os.write(self._out, json.dumps(message).encode() + b"\0")
+        while (answer := self.receive(tab)) is None or answer["id"] != number:
+            pass
+        assert "error" not in answer, f"{method}: {answer['error']}"
+        result: dict[str, Any] = answer["result"]
+        return result
+
+    def receive(self, tab: Tab | None) -> dict[str, Any] | None:
+        """Waits for one message; the answer to a command, or None for an event."""
+        end = time.monotonic() + ANSWER_S
+        while b"\0" not in self._waiting:
+            assert select.select([self._into], [], [], max(0.0, end - time.monotonic()))[0], "no answer"
+            more = os.read(self._into, 1 << 20)
+            assert more, "the browser has ended"
+            self._waiting += more
+        line, _, self._waiting = self._waiting.partition(b"\0")
+        message: dict[str, Any] = json.loads(line)
+        if "id" in message:
+            return message
+        if tab is not None:
+            tab.happened(message)
+        return None
+
+
+@contextmanager
+def started(profile: Path) -> Iterator[Browser]:
+    """A browser with an empty profile in the folder `profile`."""
+    assert CHROMIUM is not None
+    ours, theirs = os.pipe(), os.pipe()  # to it, from it
+    to_read, to_write = (fcntl.fcntl(fd, fcntl.F_DUPFD, 10) for fd in (ours[0], theirs[1]))
+    os.close(ours[0])
+    os.close(theirs[1])
+
+    def place() -> None:
+        os.dup2(to_read, 3)
+        os.dup2(to_write, 4)
+
+    process = subprocess.Popen(
+        [CHROMIUM, *FLAGS, f"--user-data-dir={profile}"],
+        preexec_fn=place,
+        pass_fds=(3, 4),
+        env=os.environ | {"HOME": str(profile)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    os.close(to_read)
+    os.close(to_write)
+    try:
+        yield Browser(ours[1], theirs[0])
+    finally:
+        os.close(ours[1])  # ends it
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, 9)
+            process.wait()
+        os.close(theirs[0])
