@@ -1,5 +1,5 @@
-# What there is to do here: demo, test, check, native, sanitize, bench, bench-engine, bench-cpu, acorn, golden. Each sets
-# up what it needs in .venv.
+# What there is to do here: demo, test, check, native, sanitize, bench, bench-engine, bench-cpu, bench-client, acorn,
+# golden. Each sets up what it needs in .venv.
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 KERNELS := src/onechip/kernels/cpu/native
 KERNEL_SOURCES := setup.py $(wildcard $(KERNELS)/*.cc $(KERNELS)/*.h $(KERNELS)/*.map)
 
-.PHONY: demo test check native sanitize bench bench-engine bench-cpu acorn golden clean
+.PHONY: demo test check native sanitize bench bench-engine bench-cpu bench-client acorn golden clean
 .DELETE_ON_ERROR:
 
 $(VENV)/.installed: pyproject.toml
@@ -29,6 +29,10 @@ $(VENV)/.dev: $(VENV)/.installed
 
 $(VENV)/.acorn: $(VENV)/.dev
 	$(BIN)/pip install --quiet --no-build-isolation --editable '.[acorn]'
+	touch $@
+
+$(VENV)/.bench: $(VENV)/.installed
+	$(BIN)/pip install --quiet --no-build-isolation --editable '.[bench]'
 	touch $@
 
 # torch lives in an environment of its own: the engine and its tests must work without it.
@@ -81,6 +85,10 @@ bench-engine: $(VENV)/.dev $(VENV)/.native
 bench-cpu: $(VENV)/.dev $(VENV)/.native
 	$(BIN)/python -m bench.kernels --out bench-results/kernels.md
 	$(BIN)/python -m bench.cpu --out bench-results/cpu.md
+
+# The ladder's client beside openai's, httpx and aiohttp.
+bench-client: $(VENV)/.bench
+	$(BIN)/python -m bench.client
 
 acorn: $(VENV)/.acorn
 	$(BIN)/python -m tools.acorn.train

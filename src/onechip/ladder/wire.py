@@ -127,26 +127,44 @@ class Tail:
     seen.
     """
 
-    __slots__ = ("_got", "_last", "head")
+    __slots__ = ("_chunked", "_got", "_last", "_wanted", "head")
 
     def __init__(self) -> None:
         self.head: Head | None = None
+        self._chunked = False
+        self._wanted: int | None = None
         self._got = 0
         self._last = b""
 
     def ended(self, arrivals: list[Arrival]) -> bool:
         """Call once after each arrival; whether the newest one ended the response."""
         data = arrivals[-1][1]
+        if self._chunked:
+            self._last = data if len(data) >= len(_LAST_CHUNK) else (self._last + data)[-len(_LAST_CHUNK) :]
+            return self._ends_chunked(arrivals)
         self._got += len(data)
-        if self.head is None:
-            self.head = read_head(b"".join(piece for _, piece in arrivals))
-            if self.head is None:
-                return False
-        if self.head.chunked:
-            self._last = (self._last + data)[-len(_LAST_CHUNK) :]
-            return self._last == _LAST_CHUNK and _unframed(arrivals).complete
-        length = 0 if self.head.status in (204, 304) else self.head.length
-        return length is not None and self._got >= self.head.size + length
+        if self.head is None and not self._begun(arrivals):
+            return False
+        if self._chunked:
+            return self._ends_chunked(arrivals)
+        return self._wanted is not None and self._got >= self._wanted
+
+    def _ends_chunked(self, arrivals: list[Arrival]) -> bool:
+        if not self._last.endswith(_LAST_CHUNK):
+            return False
+        assert self.head is not None
+        return _chunk_spans(b"".join(piece for _, piece in arrivals), self.head.size)[1]
+
+    def _begun(self, arrivals: list[Arrival]) -> bool:
+        """Whether the head is there now; if so, it says what the end will look like."""
+        raw = b"".join(piece for _, piece in arrivals)
+        self.head = head = read_head(raw)
+        if head is None:
+            return False
+        self._chunked, self._last = head.chunked, raw
+        length = 0 if head.status in (204, 304) else head.length
+        self._wanted = None if length is None else head.size + length
+        return True
 
 
 def read_response(arrivals: list[Arrival], *, closed: bool = False) -> Response:
