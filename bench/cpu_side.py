@@ -14,7 +14,7 @@ import msgspec
 import psutil
 
 from onechip.errors import EngineError
-from onechip.ladder import probe, prompts, weights
+from onechip.ladder import probe, prompts, recipes, weights
 from onechip.ladder.checkpoint import ModelFacts, TokenCounter, file_hashes, model_facts
 from onechip.ladder.engines import ENGINES, engine
 from onechip.ladder.engines.engine import Start
@@ -159,7 +159,7 @@ class Side:
         target = self._process.target
         if self._known is None:
             features = probe.probe(target, self.arm.model)
-            self._known = features, probe.find_recipe(target, features, self._counter)
+            self._known = features, recipes.find(target, features, self._counter)
         features, recipe = self._known
         return Session(self.plan, self.arm, target, features, recipe, (), {}, self._counter, lambda: None)
 

@@ -1,13 +1,18 @@
-"""The `onechip` command with one more engine: `--arm "NAME = mock BEHAVIOUR"`, the behaviour as JSON."""
+"""The `onechip` command with one more engine: `--arm "NAME = mock BEHAVIOUR"`, the behaviour as JSON.
+
+Its canary sits still: the machine that tests is busy.
+"""
 
 from __future__ import annotations
 
 import sys
 
 from onechip import cli
+from onechip.ladder import run
 from onechip.ladder.engines import ENGINES
 from onechip.ladder.engines.engine import Engine, Launch, Start, Variant
 from tests.ladder import mock_engine
+from tests.ladder.canaries import Scripted
 
 
 def _launch(start: Start) -> Launch:
@@ -19,4 +24,5 @@ MOCK = Engine("mock", "scripted", {"plain": Variant()}, lambda: "1", _launch)
 
 if __name__ == "__main__":
     ENGINES["mock"] = MOCK
+    run.Canary = lambda cores: Scripted()  # type: ignore[assignment,misc]
     cli.main()

@@ -14,6 +14,7 @@ from onechip.ladder import folder as folders
 from onechip.ladder.checkpoint import missing_field
 from onechip.ladder.engines import locks
 from onechip.ladder.machine import engine_variables, machine, ourselves
+from onechip.ladder.pin import allowed, listed
 from onechip.ladder.plan import Plan
 from onechip.ladder.records import Arm
 from tests.ladder.made_ladder import MadeLadder
@@ -95,7 +96,28 @@ def test_an_engine_that_is_not_installed_is_refused_before_a_folder_is_made(
         (("--stall", "inf"), "--stall inf: give seconds"),
         (("--jobs", "one,two"), "--jobs two: there is no such job; the jobs are start, one, sweep, acc"),
         (("--acc", "mmlu"), "--acc mmlu: there is no such question set"),
-        (("--repeats", "0"), "--repeats 0: give 1 to 1000"),
+        (("--repeats", "0"), "--repeats 0: give N, or LEAST-MOST, of 1 to 1000"),
+        (("--repeats", "12-6"), "--repeats 12-6: give N, or LEAST-MOST"),
+        (("--repeats", "six"), "--repeats six: give a number, like 6, or the least and the most, like 6-12"),
+        (("--cool-down", "-1"), "--cool-down -1.0: give 0 to 1800"),
+        (("--per-start", "2"), "--per-start 2 is for --compare A B"),
+        (("--pin", "a"), "--pin a: give numbers of cores and ranges of them, like 0-5,8"),
+        (("--pin", "3-1"), "--pin 3-1: give numbers of cores"),
+        (("--pin", "4000"), "--pin 4000: this process may use cores "),
+        (("--pin", listed(allowed())), "that leaves no core for the client"),
+        (("--compare", "onechip:bf16", "vlm"), "there is no engine 'vlm'"),
+        (
+            ("--compare", "onechip:bf16", "onechip:int4", "--engines", "onechip"),
+            "--compare runs onechip:bf16 and onechip:int4 alone: leave --engines onechip out",
+        ),
+        (
+            ("--compare", "onechip:bf16", "onechip:int4", "--arm", "x = onechip:bf16"),
+            "leave --arm 'x' out",
+        ),
+        (
+            ("--compare", "onechip:bf16", "onechip:int4", "--repeats", "7"),
+            "--repeats 7: A B B A blocks with --per-start 1 give each arm 2 repeats; give a multiple of 2",
+        ),
         (("--engines", "vlm"), "there is no engine 'vlm'"),
     ],
 )

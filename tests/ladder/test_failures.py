@@ -14,12 +14,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 
 from onechip.errors import EngineError, LadderError
 from onechip.ladder import folder as folders
+from onechip.ladder import launcher as launching
 from onechip.ladder import manifest as manifests
-from onechip.ladder import run as running_ladder
 from onechip.ladder import weights
 from onechip.ladder.engines import ENGINES, memory, port
 from onechip.ladder.engines import process as processes
@@ -33,6 +34,7 @@ from onechip.ladder.report import write_report
 from onechip.ladder.run import Ladder
 from onechip.ladder.screen import Screen
 from tests.ladder import mock_engine, mock_ladder
+from tests.ladder.canaries import Scripted
 from tests.ladder.mock_engine import Behaviour
 
 ROOT = Path(__file__).parents[2]
@@ -56,12 +58,19 @@ class Made:
             else Arm("bad", "mock", model, (failing,))
         )
         arms = (bad, Arm("good", "mock", model, ("{}",)))
-        plan = Plan(model, arms, jobs=("start", "one"), one_repeats=2, one_tokens=4, limits=limits)
+        plan = Plan(
+            model,
+            arms,
+            jobs=("start", "one"),
+            repeats=2,
+            one_tokens=4,
+            limits=replace(limits, cool_s=0),
+        )
         manifest = folders.create(out, plan)
         self.said = io.StringIO()
         journal = Journal(out)
         screen = Screen(Console(file=self.said, width=200))
-        self.ladder = Ladder(out, manifest, journal, screen, None)
+        self.ladder = Ladder(out, manifest, journal, screen, None, bird=Scripted())
         try:
             self.ladder.run()
         finally:
@@ -166,7 +175,7 @@ def test_after_everything_was_measured_again_nothing_is_left_to_go_on_with(
     for record in journal.records:
         record.invalid.clear()
         journal.append(record)
-    again = Ladder(made.out, made.ladder.manifest, journal, made.ladder.screen, None)
+    again = Ladder(made.out, made.ladder.progress.manifest, journal, made.ladder.progress.screen, None)
     journal.close()
     assert again.shortfall() is None
 
@@ -194,14 +203,12 @@ def test_500s_from_an_engine_that_the_ladder_cannot_start_again(make: type[Made]
     with mock_engine.running(Behaviour(fault="refuse", faulty_from=16)) as engine:
         made = make(tmp_path / "out", f"http://127.0.0.1:{engine.port}", Limits())
     made.check("It does not answer any more: HTTP 500: the engine is unwell", "")
-    asked, whole = (
+    assert [broken(record) for record in made.records("bad")] == [
         ["6 of 6 requests failed: HTTP 500: the engine is unwell"],
-        "4 of 4 requests failed: HTTP 500",
-    )
-    first, second, third, last = (broken(record) for record in made.records("bad"))
-    assert (first, second) == (asked, asked)
-    assert third[0].startswith(whole)
-    assert last == ["Not run: the engine had failed 3 times."]
+        ["4 of 4 requests failed: HTTP 500: the engine is unwell"],
+        ["6 of 6 requests failed: HTTP 500: the engine is unwell"],
+        ["Not run: the engine had failed 3 times."],
+    ]
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["before the launch", "during the start"])
@@ -217,7 +224,7 @@ def test_a_port_that_somebody_else_took(
         command, cwd=ROOT, start_new_session=True, env=os.environ | {"PYTHONPATH": str(ROOT)}
     )
     ports = iter([taken])
-    monkeypatch.setattr(running_ladder, "free_port", lambda: next(ports, None) or port.free_port())
+    monkeypatch.setattr(launching, "free_port", lambda: next(ports, None) or port.free_port())
     if late:
         seen = iter([False])
         is_open = port.is_open
@@ -289,7 +296,8 @@ def test_a_full_disk_keeps_what_was_measured_and_the_ladder_goes_on(
     assert (out / "journal.jsonl").read_bytes().endswith(b"\n")
     journal = Journal(out)
     assert journal.torn is None
-    Ladder(out, folders.reopen(out), journal, Screen(Console(file=io.StringIO())), None).run()
+    screen = Screen(Console(file=io.StringIO()))
+    Ladder(out, folders.reopen(out), journal, screen, None, bird=Scripted()).run()
     journal.close()
     records = read_records(out)
     assert records[: len(kept)] == kept

@@ -11,10 +11,10 @@ from typing import Any, cast
 import pytest
 
 from onechip.errors import EngineError, LadderError
-from onechip.ladder import prompts
+from onechip.ladder import prompts, recipes
 from onechip.ladder.checkpoint import TokenCounter
 from onechip.ladder.engines.port import free_port
-from onechip.ladder.probe import find_recipe, probe
+from onechip.ladder.probe import probe
 from onechip.ladder.target import Target
 from tests.ladder.mock_engine import Behaviour, running
 
@@ -42,7 +42,7 @@ def test_an_engine_that_can_do_everything() -> None:
             "stream_options": {"include_usage": True, "continuous_usage_stats": True},
             "ignore_eos": True,
         }
-        recipe = find_recipe(target, features, None)
+        recipe = recipes.find(target, features, None)
         assert (recipe.way, recipe.overhead) == ("ids", 1)
 
 
@@ -108,7 +108,7 @@ def test_ignore_eos_that_is_taken_but_not_obeyed() -> None:
 def test_prompts_by_usage_where_there_is_no_tokenizer() -> None:
     with running(Behaviour(features=("ignore_eos",))) as engine:
         target = Target("127.0.0.1", engine.port)
-        recipe = find_recipe(target, probe(target, "mock"), None)
+        recipe = recipes.find(target, probe(target, "mock"), None)
         assert (recipe.way, recipe.overhead) == ("text", 1)
         assert len(prompts.make(recipe, 50, "a").fields["prompt"].split()) == 50
 
@@ -128,8 +128,8 @@ def test_a_known_tokenizer_saves_two_requests_a_word() -> None:
         target = Target("127.0.0.1", engine.port)
         features = probe(target, "mock")
         before = len(engine.behaviour.requests)
-        recipe = find_recipe(target, features, cast(TokenCounter, Counter(wrong=5)))
-        assert len(engine.behaviour.requests) - before == 2
+        recipe = recipes.find(target, features, cast(TokenCounter, Counter(wrong=5)))
+        assert len(engine.behaviour.requests) - before == 3
         assert (recipe.way, recipe.overhead) == ("text", 1)
         assert len(recipe.words) > 48
         assert len(prompts.make(recipe, 50, "a").fields["prompt"].split()) == 50
@@ -140,7 +140,7 @@ def test_no_way_to_know_a_prompt_s_length() -> None:
         target = Target("127.0.0.1", engine.port)
         features = probe(target, "mock")
         with pytest.raises(LadderError, match="reports no usage and takes no token ids"):
-            find_recipe(target, features, None)
+            recipes.find(target, features, None)
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ from onechip.ladder.plan import Limits, Plan
 from onechip.ladder.records import Arm, CellRecord
 from onechip.ladder.run import Ladder
 from onechip.ladder.screen import Screen
+from tests.ladder.canaries import Scripted
 from tests.ladder.mock_engine import Behaviour, running
 
 SMALL = [
@@ -43,6 +44,8 @@ SMALL = [
     "--acc-limit",
     "30",
     "--cell-seconds",
+    "0",
+    "--cool-down",
     "0",
     "--quick",
 ]
@@ -358,11 +361,12 @@ def small(tmp_path: Path) -> Iterator[Callable[[Limits], tuple[Ladder, Journal]]
         behaviour = Behaviour()
         engine = stack.enter_context(running(behaviour))
         arms = (Arm("a", "openai", "none", url=f"http://127.0.0.1:{engine.port}/v1"),)
-        plan = Plan("none", arms, jobs=("one",), one_repeats=2, one_tokens=4, limits=limits)
+        plan = Plan("none", arms, jobs=("one",), repeats=2, one_tokens=4, limits=limits)
         manifest = folders.create(tmp_path / "out", plan)
         journal = Journal(tmp_path / "out")
         stack.callback(journal.close)
-        return Ladder(tmp_path / "out", manifest, journal, Screen(Console(file=io.StringIO())), None), journal
+        screen = Screen(Console(file=io.StringIO()))
+        return Ladder(tmp_path / "out", manifest, journal, screen, None, bird=Scripted()), journal
 
     with ExitStack() as stack:
         yield make
@@ -387,7 +391,7 @@ def test_a_ladder_past_its_deadline_stops_and_can_go_on(
     ):
         ladder.run()
     assert kept.records == []
-    assert not ladder.manifest.arms[0].finished
+    assert not ladder.progress.manifest.arms[0].finished
 
 
 def test_a_sweep_s_cells_take_about_as_long_as_asked(model: Path, tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from onechip.errors import UsageError
 from onechip.ladder.engines import ENGINES
 from onechip.ladder.engines.engine import VARIABLE
@@ -47,6 +49,24 @@ def parse(model: str, engines: str | None, arms: Iterable[str]) -> tuple[Arm, ..
                 f"Two arms are called {name!r}; give one another name with --arm 'NAME = ENGINE ...'."
             )
     return tuple(found)
+
+
+def compared(model: str, words: tuple[str, str], engines: str | None, arms: Iterable[str]) -> tuple[Arm, ...]:
+    """The two arms of --compare: words as --engines takes them, or names that --arm gives. A word twice is an
+    arm against itself.
+
+    Raises:
+        UsageError: a word is not understood, or other arms are given too.
+    """
+    named = {arm.name: arm for arm in parse(model, "", arms)} if arms else {}
+    unused = [name for name in named if name not in words]
+    if engines is not None or unused:
+        other = f"--engines {engines}" if engines is not None else f"--arm {unused[0]!r}"
+        raise UsageError(f"--compare runs {words[0]} and {words[1]} alone: leave {other} out.")
+    a, b = (named[word] if word in named else _short(model, word.strip()) for word in words)
+    if a.name == b.name:
+        a, b = replace(a, name=f"{a.name} A"), replace(b, name=f"{b.name} B")
+    return a, b
 
 
 def check_ready(arms: tuple[Arm, ...]) -> tuple[Arm, ...]:

@@ -9,12 +9,26 @@ from typing import Annotated, Any
 
 import typer
 import typer.core
+from msgspec.structs import replace
 from rich.console import Console
 
 from onechip.errors import LadderError, UsageError
-from onechip.ladder import engine_commands, report_commands
+from onechip.ladder import check_commands, engine_commands, report_commands
+from onechip.ladder import pin as pins
 from onechip.ladder.disk import naming_files
-from onechip.ladder.plan import DEFAULT_ENGINES, MOST_AT_ONCE, QUICK, Limits, Plan, check
+from onechip.ladder.plan import (
+    DEFAULT_ENGINES,
+    MANY_REPEATS,
+    MOST_AT_ONCE,
+    MOST_BY_ITSELF,
+    QUICK,
+    REPEATS,
+    Limits,
+    Plan,
+    check,
+    usual_repeats,
+)
+from onechip.ladder.records import Arm
 
 DEFAULT_COMMAND = "run"
 INTERRUPTED = 130
@@ -60,7 +74,24 @@ _Levels = Annotated[
     str | None, typer.Option(help=f"Requests at once in the sweep, like 1,8,64; {MOST_AT_ONCE} at the most.")
 ]
 _Shapes = Annotated[str | None, typer.Option(help="Tokens IN/OUT in the sweep, like 512/128,128/512.")]
-_Repeats = Annotated[int | None, typer.Option(help="Of each cell of one and sweep. Default: 6.")]
+_Repeats = Annotated[
+    str | None,
+    typer.Option(
+        help="Of each cell of one and sweep: N, or LEAST-MOST, adding until the interval is narrow."
+        f" Default: {MANY_REPEATS}-{MOST_BY_ITSELF}, with --quick {REPEATS}."
+    ),
+]
+_Compare = Annotated[
+    tuple[str, str] | None,
+    typer.Option(help="Two arms in turns, A B B A: words of --engines, or names of --arm."),
+]
+_PerStart = Annotated[
+    int | None, typer.Option(help="With --compare: repeats of each cell for each start. Default: 1.")
+]
+_Pin = Annotated[str | None, typer.Option(help="Cores of the engines, like 0-5; the client gets the others.")]
+_CoolDown = Annotated[
+    float | None, typer.Option(help="Most seconds to wait between two arms for a quiet machine. Default: 60.")
+]
 _CellSeconds = Annotated[
     float | None,
     typer.Option(help="About the least seconds of a sweep cell. Default: 5; with --quick 1."),
@@ -75,6 +106,10 @@ _JobMinutes = Annotated[
 _Acc = Annotated[str | None, typer.Option(help="Question sets: acorn, gsm8k, bfcl. Default: acorn.")]
 _AccLimit = Annotated[int | None, typer.Option(help="Only the first so many questions of each set.")]
 _AccLevel = Annotated[int | None, typer.Option(help="Questions asked at once. Default: 1.")]
+_RepeatAcc = Annotated[
+    int | None,
+    typer.Option(help="Times more that each arm is asked the sets, to see how often it contradicts itself."),
+]
 _Data = Annotated[Path | None, typer.Option(help="Folder with gsm8k and bfcl. Default: fetched and checked.")]
 _Seed = Annotated[int | None, typer.Option(help="Of all prompts. Default: 1.")]
 _Stall = Annotated[
@@ -98,6 +133,10 @@ def run(
     levels: _Levels = None,
     shapes: _Shapes = None,
     repeats: _Repeats = None,
+    compare: _Compare = None,
+    per_start: _PerStart = None,
+    pin: _Pin = None,
+    cool_down: _CoolDown = None,
     cell_seconds: _CellSeconds = None,
     waves: _Waves = None,
     one_tokens: _OneTokens = None,
@@ -105,6 +144,7 @@ def run(
     acc: _Acc = None,
     acc_limit: _AccLimit = None,
     acc_level: _AccLevel = None,
+    repeat_acc: _RepeatAcc = None,
     data: _Data = None,
     seed: _Seed = None,
     stall: _Stall = None,
@@ -115,48 +155,72 @@ def run(
         "jobs": _words(jobs),
         "levels": _numbers("--levels", levels),
         "shapes": _shapes(shapes),
-        "repeats": repeats,
-        "one_repeats": repeats,
+        "compare": compare is not None,
+        "per_start": per_start,
+        "pin": None if pin is None else pins.parse(pin),
         "least_cell_s": cell_seconds,
         "waves": waves,
         "one_tokens": one_tokens,
         "acc": _words(acc),
         "acc_limit": acc_limit,
         "acc_level": acc_level,
+        "acc_again": repeat_acc,
         "data": str(data.absolute()) if data is not None else None,
         "seed": seed,
-        "limits": _limits(stall, job_minutes),
+        "limits": _limits(stall, job_minutes, cool_down),
     }
-    _begin(_absolute(model), out, engines, arm or [], quick, given, api_key)
+    from onechip.ladder import arms
+
+    where = _absolute(model)
+    found = (
+        arms.parse(where, engines, arm or [])
+        if compare is None
+        else arms.compared(where, compare, engines, arm or [])
+    )
+    _begin(_plan(where, arms.check_ready(found), quick, repeats, given), out, api_key)
 
 
-def _limits(stall_s: float | None, job_minutes: float | None) -> Limits:
+def _limits(stall_s: float | None, job_minutes: float | None, cool_s: float | None) -> Limits:
     usual = Limits()
-    job_s = usual.job_s if job_minutes is None else 60 * job_minutes
-    return Limits(stall_s=usual.stall_s if stall_s is None else stall_s, job_s=job_s)
+    return Limits(
+        stall_s=usual.stall_s if stall_s is None else stall_s,
+        job_s=usual.job_s if job_minutes is None else 60 * job_minutes,
+        cool_s=usual.cool_s if cool_s is None else cool_s,
+    )
 
 
-def _begin(
-    model: str,
-    out: Path | None,
-    engines: str | None,
-    arms: list[str],
-    quick: bool,
-    given: dict[str, Any],
-    api_key: str | None,
-) -> None:
-    """A new ladder from the options that were given (None: not given)."""
-    from onechip.ladder import folder as folders
-    from onechip.ladder.arms import check_ready, parse
-
+def _plan(model: str, arms: tuple[Arm, ...], quick: bool, repeats: str | None, given: dict[str, Any]) -> Plan:
+    """The plan from the options that were given (None: not given); raises UsageError."""
     chosen = (QUICK if quick else {}) | {name: value for name, value in given.items() if value is not None}
-    plan = check(Plan(model, check_ready(parse(model, engines, arms)), quick=quick, **chosen))
-    where = out or Path(f"ladder-{Path(model).name}-{datetime.now():%Y%m%d-%H%M%S}")
+    plan = Plan(model, arms, quick=quick, **chosen)
+    if repeats is not None:
+        least, most = _repeats(repeats)
+        return check(replace(plan, repeats=least, most_repeats=most))
+    return check(usual_repeats(plan))
+
+
+def _repeats(text: str) -> tuple[int, int | None]:
+    """N, or LEAST-MOST."""
+    least, dash, most = text.partition("-")
+    try:
+        return int(least), int(most) if dash else None
+    except ValueError:
+        raise UsageError(
+            f"--repeats {text}: give a number, like 6, or the least and the most, like 6-12."
+        ) from None
+
+
+def _begin(plan: Plan, out: Path | None, api_key: str | None) -> None:
+    """A new ladder."""
+    from onechip.ladder import folder as folders
+
+    where = out or Path(f"ladder-{Path(plan.model).name}-{datetime.now():%Y%m%d-%H%M%S}")
     aside = folders.make_room(where)
     if aside is not None:
         print(f"The finished ladder in {where} is now in {aside}.")
-    for note in folders.create(where, plan).notes:
-        print(note)
+    manifest = folders.create(where, plan)
+    for said in (*manifest.notes, *manifest.design):
+        print(said)
     _go(where, api_key, retry_invalid=False)
 
 
@@ -177,6 +241,8 @@ def resume(
 
 ladder.command("report")(report_commands.report)
 ladder.command("published")(report_commands.published)
+ladder.command("flips")(check_commands.flips)
+ladder.command("claims")(check_commands.claims)
 ladder.command("list")(engine_commands.list_)
 ladder.command("install")(engine_commands.install)
 ladder.command("uninstall")(engine_commands.uninstall)

@@ -17,8 +17,9 @@ from onechip.ladder.jobs.sweep import fit_shapes
 from onechip.ladder.jobs.task import now
 from onechip.ladder.machine import busy_note, machine, ourselves
 from onechip.ladder.manifest import Manifest
-from onechip.ladder.plan import Plan, cuts
+from onechip.ladder.plan import Plan, cuts, design
 from onechip.ladder.prompts import ONE_PROMPTS, digest
+from onechip.ladder.state import Rest
 from onechip.models.source import resolve_model
 
 
@@ -32,7 +33,8 @@ def create(folder: Path, plan: Plan) -> Manifest:
         CheckpointError: the model cannot be found.
     """
     make_room(folder)
-    busy = busy_note()
+    rest = Rest.now()
+    busy = busy_note(rest.busy_share)
     notes = cuts(plan) if busy is None else [*cuts(plan), busy]
     model = _model(plan)
     plan, halved = _fitted(plan, model)
@@ -42,7 +44,15 @@ def create(folder: Path, plan: Plan) -> Manifest:
             "The weights are random and the text is noise: answers are not counted by our own tokenizer, and"
             " what engines say of their lengths stands unchecked."
         )
-    manifest = Manifest(plan, now(), onechip=ourselves(), machine=machine(), notes=notes)
+    manifest = Manifest(
+        plan,
+        now(),
+        onechip=ourselves(),
+        machine=machine(plan.pin),
+        design=design(plan),
+        rest=rest.as_dict(),
+        notes=notes,
+    )
     if "one" in plan.jobs:
         manifest.prompts["one"] = digest(ONE_PROMPTS)
     if "acc" in plan.jobs:

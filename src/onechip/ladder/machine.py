@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
 
 import onechip
+from onechip.ladder import pin
 from onechip.ladder.scheduling import scheduling
 
 UNKNOWN = "not available"
@@ -46,8 +48,13 @@ def ourselves() -> dict[str, str]:
     return {"version": onechip.__version__, "commit": commit, "python": platform.python_version()}
 
 
-def machine() -> dict[str, str]:
-    """Chip, driver, memory, kernel, and how the client is scheduled on it."""
+def machine(engine_cores: Sequence[int] = ()) -> dict[str, str]:
+    """Chip, driver, memory, kernel, and how the client is scheduled on it.
+
+    Args:
+        engine_cores: that engines are bound to; empty: client and engines share all.
+    """
+    shared = pin.listed(pin.allowed())
     return {
         "host": platform.node(),
         "system": f"{platform.system()} {platform.release()}",
@@ -57,12 +64,13 @@ def machine() -> dict[str, str]:
         "gpu": _nvidia("name"),
         "gpu_driver": _nvidia("driver_version"),
         "client_scheduling": scheduling(),
+        "engine_cores": pin.listed(engine_cores) if engine_cores else shared,
+        "client_cores": pin.listed(pin.rest(engine_cores)) if engine_cores else shared,
     }
 
 
-def busy_note() -> str | None:
-    """One sentence if other programs are at work; looks for half a second."""
-    share = psutil.cpu_percent(interval=0.5) / 100
+def busy_note(share: float) -> str | None:
+    """One sentence if other programs are at work, which take this share of all cores."""
     if share <= BUSY_SHARE:
         return None
     return f"Other programs used {share:.0%} of the processor before the ladder began; expect wide intervals."

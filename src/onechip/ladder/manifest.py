@@ -34,6 +34,26 @@ class Failure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     log: tuple[str, ...] = ()
 
 
+class Visit(msgspec.Struct, forbid_unknown_fields=True):
+    """One start of an arm, or, of an arm by URL, one time that it was asked.
+
+    Attributes:
+        block: Cell.block of what was measured.
+        started_at: wall clock, ISO 8601 UTC.
+        waited_s: cool-down before it. rested: whether the machine was as idle and as cool as before the
+            ladder when it ended; None where nothing was waited for.
+        state: of the machine just before (state.look).
+        finished: everything of this block was measured.
+    """
+
+    block: int
+    started_at: str
+    waited_s: float = 0.0
+    rested: bool | None = None
+    state: dict[str, float] = {}
+    finished: bool = False
+
+
 class ArmManifest(msgspec.Struct, forbid_unknown_fields=True):
     """One arm as it was run.
 
@@ -46,6 +66,7 @@ class ArmManifest(msgspec.Struct, forbid_unknown_fields=True):
         probe: what the engine can do (probe.Features as a dict).
         notes: what a reader must know of it, one sentence each (a job left out, memory that is not back).
         failures: what went wrong, in order.
+        visits: its starts, in order.
         finished: all its cells are in the journal.
     """
 
@@ -58,6 +79,7 @@ class ArmManifest(msgspec.Struct, forbid_unknown_fields=True):
     probe: dict[str, Any] = {}
     notes: list[str] = []
     failures: list[Failure] = []
+    visits: list[Visit] = []
     finished: bool = False
 
 
@@ -69,6 +91,8 @@ class Manifest(msgspec.Struct, forbid_unknown_fields=True):
             is not.
         shapes: the sweep's shapes as run, decided by the first arm that started; empty before that.
         requests: in a cell of the sweep, by shape and level, decided with the shapes.
+        design: order, repeats and the rule by which they are added, as said before the ladder began.
+        rest: the machine before it began (state.Rest as a dict), to which it cools down between two starts.
         source: file name -> SHA-256 of MODEL's files; empty where every arm is a running server.
         prompts: prompt set -> SHA-256 over all its prompts, in order.
         data: question set -> {"sha256", "questions", "source"}.
@@ -86,6 +110,8 @@ class Manifest(msgspec.Struct, forbid_unknown_fields=True):
     arms: list[ArmManifest] = []
     shapes: list[tuple[int, int]] = []
     requests: dict[str, int] = {}
+    design: list[str] = []
+    rest: dict[str, float] = {}
     source: dict[str, str] = {}
     prompts: dict[str, str] = {}
     data: dict[str, dict[str, Any]] = {}

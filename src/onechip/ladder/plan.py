@@ -14,6 +14,8 @@ from onechip.errors import UsageError
 from onechip.ladder.records import Arm, JobName
 
 JOBS: tuple[JobName, ...] = ("start", "one", "sweep", "acc")
+REPEATED: tuple[JobName, ...] = ("one", "sweep")
+"""Jobs whose cells are repeated."""
 DEFAULT_ENGINES = "onechip:bf16,onechip:int4"
 """In the words of --engines (arms.py)."""
 ACC_SETS = ("acorn", "gsm8k", "bfcl")
@@ -21,7 +23,15 @@ LEVELS = (1, 2, 4, 8, 16, 32, 64)
 SHAPES = ((512, 128), (128, 512))
 REPEATS = 6
 """Of a cell of `one` and `sweep`: five repeats could never reach p < 0.05."""
-
+MANY_REPEATS = 10
+"""The least where a claim is corrected for many comparisons: six could not survive Holm's correction for
+two."""
+MOST_BY_ITSELF = 12
+"""Repeats, where they are added until an interval is narrow."""
+HALF_WIDTH = 0.02
+"""Of an interval that is narrow enough, relative."""
+BLOCKS = 4
+"""A B B A."""
 
 WAVES = 3
 """Of requests in a cell of the sweep, at the least."""
@@ -52,6 +62,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         request_s, cell_s, job_s, ladder_s: the whole of each. A job's remaining cells are then recorded as
             invalid; a ladder past its own stops and can be resumed.
         start_s: from spawning an engine to its first token. The longest one known is 2,055 s (vLLM, a TPU).
+        cool_s: between two starts, until the machine is as idle and as cool as it was before the ladder.
     """
 
     stall_s: float = 120.0
@@ -60,6 +71,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     job_s: float = 6 * 3600.0
     ladder_s: float = 48 * 3600.0
     start_s: float = 3600.0
+    cool_s: float = 60.0
 
 
 class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -67,15 +79,21 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         levels, shapes: of the sweep; a shape is (input tokens, output tokens).
-        repeats: of each sweep cell.
+        repeats: of each cell of `one` and `sweep`, at the least.
+        most_repeats: where the interval of a cell's speed is wider than `half_width` (relative, half of it),
+            it is repeated until it is not, or has been so often; None: `repeats` and no more.
+        compare: the two arms run as A B B A blocks (blocks.py). per_start: repeats in a block.
+        pin: cores of the engines, the client has the others; empty: all share all.
         waves: least requests in a sweep cell, in multiples of its level. Two is the least that gives the
             full-window figure slots that were refilled while the others decoded; with three the middle wave
             has neither ramp nor tail.
         least_cell_s: about the least seconds of a sweep cell; see jobs/sweep.py.
-        one_repeats, one_tokens: repeats and output tokens of job `one`.
+        one_tokens: output tokens of job `one`.
         acc: question sets; acc_limit: only the first so many questions of each; acc_level: requests at once.
-        acc_block: questions in one cell of `acc`, the most that a kill can lose.
+        acc_block: questions in one cell of `acc`, the most that a kill can lose; more where many are asked at
+            once (jobs/acc.py).
         acc_tokens: output limit per question of the acorn sets (the others state their own).
+        acc_again: how many times more each arm is asked every set, as a control.
         seed: of all prompts.
     """
 
@@ -86,18 +104,39 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     levels: tuple[int, ...] = LEVELS
     shapes: tuple[tuple[int, int], ...] = SHAPES
     repeats: int = REPEATS
+    most_repeats: int | None = None
+    half_width: float = HALF_WIDTH
+    compare: bool = False
+    per_start: int = 1
+    pin: tuple[int, ...] = ()
     waves: int = WAVES
     least_cell_s: float = 5.0
-    one_repeats: int = REPEATS
     one_tokens: int = 256
     acc: tuple[str, ...] = ("acorn",)
     acc_limit: int | None = None
     acc_level: int = 1
     acc_block: int = 20
     acc_tokens: int = 160
+    acc_again: int = 0
     data: str | None = None
     seed: int = 1
     limits: Limits = Limits()
+
+    @property
+    def most(self) -> int:
+        """Repeats of a cell that there may be."""
+        return self.repeats if self.most_repeats is None else self.most_repeats
+
+    @property
+    def quad(self) -> int:
+        """Repeats of each arm in A B B A."""
+        return 2 * self.per_start
+
+    @property
+    def claims(self) -> int:
+        """Rows of speed in the report, for which claims are corrected together."""
+        one = 4 if "one" in self.jobs else 0
+        return one + (len(self.shapes) * min(2, len(set(self.levels))) if "sweep" in self.jobs else 0)
 
     @property
     def at_once(self) -> int:
@@ -123,7 +162,7 @@ QUICK: dict[str, Any] = {
     "least_cell_s": 1.0,
     "one_tokens": 128,
 }
-"""What --quick changes where the command line does not. Repeats stay, or nothing could be claimed."""
+"""What --quick changes where the command line does not, besides the repeats (usual_repeats)."""
 
 
 def cuts(plan: Plan) -> list[str]:
@@ -140,6 +179,11 @@ def cuts(plan: Plan) -> list[str]:
         notes.append(f"--quick: job `one` wrote {plan.one_tokens} tokens a prompt instead of 256.")
     if plan.repeats < REPEATS:
         notes.append(f"{plan.repeats} repeats a cell: with fewer than {REPEATS} nothing can be claimed.")
+    elif plan.repeats < MANY_REPEATS and plan.claims > 1:
+        notes.append(
+            f"{plan.repeats} repeats a cell: a claim that is corrected for {plan.claims} comparisons should"
+            f" rest on {MANY_REPEATS}."
+        )
     if plan.waves < WAVES and "sweep" in plan.jobs and not plan.quick:
         notes.append(f"The sweep's cells have {plan.waves} waves of requests instead of {WAVES}.")
     if plan.limits.job_s < Limits().job_s:
@@ -168,9 +212,11 @@ def check(plan: Plan) -> Plan:
             f"--shapes {shapes}: a shape is IN/OUT, 8 or more in and 2 or more out, {MOST_TOKENS} together at"
             " the most."
         )
-    _check_range("--repeats", plan.repeats, 1, MOST_REPEATS)
+    _check_repeats(plan)
+    _check_range("--cool-down", plan.limits.cool_s, 0, plan.limits.cell_s)
     _check_range("--acc-limit", plan.acc_limit, 1, MOST_QUESTIONS)
     _check_range("--acc-level", plan.acc_level, 1, MOST_AT_ONCE)
+    _check_range("--repeat-acc", plan.acc_again, 0, MOST_REPEATS)
     _check_range("--seed", plan.seed, 0, MOST_SEED)
     _check_range("--cell-seconds", plan.least_cell_s, 0, plan.limits.cell_s)
     _check_range("--waves", plan.waves, 1, MOST_WAVES)
@@ -182,6 +228,60 @@ def check(plan: Plan) -> Plan:
             f" {plan.limits.request_s:g} (the deadline of a whole request)."
         )
     return plan
+
+
+def _check_repeats(plan: Plan) -> None:
+    said = f"--repeats {repeats_in_words(plan)}"
+    if not 1 <= plan.repeats <= plan.most <= MOST_REPEATS:
+        raise UsageError(f"{said}: give N, or LEAST-MOST, of 1 to {MOST_REPEATS}.")
+    _check_range("--per-start", plan.per_start, 1, MOST_REPEATS)
+    if plan.per_start > 1 and not plan.compare:
+        raise UsageError(
+            f"--per-start {plan.per_start} is for --compare A B; otherwise an arm has one start."
+        )
+    if plan.compare and (plan.repeats % plan.quad or plan.most % plan.quad):
+        raise UsageError(
+            f"{said}: A B B A blocks with --per-start {plan.per_start} give each arm {plan.quad} repeats;"
+            f" give a multiple of {plan.quad}."
+        )
+
+
+def repeats_in_words(plan: Plan) -> str:
+    """In the words of --repeats: "6", "10-12"."""
+    return f"{plan.repeats}" if plan.most_repeats is None else f"{plan.repeats}-{plan.most_repeats}"
+
+
+def usual_repeats(plan: Plan) -> Plan:
+    """The plan with the repeats that its claims need (--quick: the fewest that may show anything); with A
+    B B A, rounded up to whole ones."""
+    least, most = (MANY_REPEATS if plan.claims > 1 else REPEATS), MOST_BY_ITSELF
+    if plan.quick:
+        least = most = REPEATS
+    step = plan.quad if plan.compare and plan.per_start > 0 else 1
+    least, most = (-(-number // step) * step for number in (least, most))
+    return msgspec.structs.replace(plan, repeats=least, most_repeats=most if most > least else None)
+
+
+def design(plan: Plan) -> list[str]:
+    """How the ladder is going to be run, said before it begins, one sentence each."""
+    names = [arm.name for arm in plan.arms]
+    told = []
+    if plan.compare:
+        a, b = names
+        each = "one repeat" if plan.per_start == 1 else f"{plan.per_start} repeats"
+        told.append(
+            f"Order: A B B A, again and again, with A {a} and B {b}; each block is a start of its own with"
+            f" {each} of each cell."
+        )
+    elif len(names) > 1:
+        told.append("Order: one arm after the other, each in one block.")
+    if plan.claims:
+        more = (
+            f"at least {plan.repeats}, then more until the half-width of the interval of its speed is at most"
+            f" {plan.half_width:.0%}, and at most {plan.most_repeats}"
+        )
+        told.append(f"Repeats of a cell: {plan.repeats if plan.most_repeats is None else more}.")
+    return told
 
 
 def _check_names(option: str, given: Sequence[str], known: Sequence[str], what: str) -> None:

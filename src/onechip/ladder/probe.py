@@ -1,4 +1,4 @@
-"""What an engine can do, found by asking it: a target in, its features and a recipe for exact prompts out.
+"""What an engine can do, found by asking it: a target in, its features out.
 
 Every optional field of a request is tried once on a tiny one; a field that the engine refuses or does not
 obey is left out of all requests, and the manifest says which fields were sent.
@@ -11,11 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
-from onechip.errors import EngineError, LadderError
-from onechip.ladder import prompts
-from onechip.ladder.checkpoint import TokenCounter
+from onechip.errors import EngineError
 from onechip.ladder.client import fetch, fetch_json
 from onechip.ladder.records import RequestRecord
 from onechip.ladder.served import served_model
@@ -41,8 +38,6 @@ LIMIT_TOKENS = 4
 REPEAT_TOKENS = 12
 CALL_TOKENS = 48
 LONG = "Count from one to fifty in words."
-USAGE_CANDIDATES = 48
-"""Words tried where each count costs a request."""
 WISH = "Order 8 plates of salad."
 TOOL: dict[str, Any] = {
     "type": "function",
@@ -143,7 +138,7 @@ class _Answer(msgspec.Struct):
     choices: list[_Choice]
 
 
-class _Prober:
+class Prober:
     """Tiny requests to one engine."""
 
     def __init__(self, target: Target, model: str, timeout_s: float = PROBE_S) -> None:
@@ -235,7 +230,7 @@ def probe(target: Target, wanted: str) -> Features:
         EngineError: it does not answer the plainest chat request, or stops to while it is asked.
     """
     model, context = served_model(target, wanted)
-    prober = _Prober(target, model)
+    prober = Prober(target, model)
     plain = prober.chat({})
     if plain.error is not None:
         raise EngineError(f"{target.url} does not answer a plain streamed chat request: {plain.error}")
@@ -254,7 +249,7 @@ def probe(target: Target, wanted: str) -> Features:
         token_ids=ids.error is None and ids.prompt_tokens in (4, 5),
         limit=limit,
         fixed=prober.find_hold(),
-        tokenize=_tokenize(target, model, "Hello") is not None,
+        tokenize=tokenize(target, model, {"prompt": "Hello"}) is not None,
         thinking_off=prober.takes({"chat_template_kwargs": {"enable_thinking": False}}),
         tools=prober.takes({"tools": [TOOL]}),
         calls=prober.calls(),
@@ -271,79 +266,22 @@ def probe(target: Target, wanted: str) -> Features:
 
 def refusal(target: Target, features: Features, timeout_s: float) -> str | None:
     """Why a plain streamed chat request of two tokens fails; None if it is answered."""
-    prober = _Prober(target, features.model, timeout_s)
+    prober = Prober(target, features.model, timeout_s)
     prober.limit = features.limit or LIMITS[0]
     return prober.chat({}).error
 
 
-def _tokenize(target: Target, model: str, text: str) -> list[int] | None:
-    """Ids from the engine's /tokenize, in vLLM's or llama.cpp's form."""
-    for body in ({"model": model, "prompt": text}, {"content": text, "add_special": True}):
+def tokenize(target: Target, model: str, fields: dict[str, Any]) -> list[int] | None:
+    """Ids from the engine's /tokenize, in vLLM's or llama.cpp's form; None if it has none.
+
+    Args:
+        fields: of a request: `prompt` (a text) or `messages`, which go through the engine's template.
+    """
+    forms = [{"model": model} | fields]
+    if "prompt" in fields:
+        forms.append({"content": fields["prompt"], "add_special": True})
+    for body in forms:
         found = fetch_json(target, "/tokenize", body, _Tokens)
         if found is not None:
             return found.tokens
     return None
-
-
-def find_recipe(target: Target, features: Features, counter: TokenCounter | None) -> prompts.Recipe:
-    """How to make prompts of exact length for this engine: token ids where it takes them, else text, else
-    chat.
-
-    Raises:
-        LadderError: no way of counting tokens was found.
-    """
-    encode = _encoder(target, features, counter)
-    if features.token_ids and encode is not None:
-        counted = prompts.calibrate("ids", lambda text: len(encode(text)))
-        return prompts.with_ids(counted, encode)
-    if not features.usage:
-        raise LadderError(
-            f"{features.model} at {target.url} reports no usage and takes no token ids, so the length of a"
-            " prompt cannot be known. Leave the sweep out with --jobs start,one,acc."
-        )
-    way: prompts.Way = "text" if features.completions else "chat"
-    count = _usage_counter(target, features, way)
-    if encode is not None:
-        known = prompts.calibrate(way, lambda text: len(encode(text)))
-        agreed = _agreed(known, count)
-        if agreed is not None:
-            return agreed
-    return prompts.calibrate(way, count, prompts.CANDIDATES[:USAGE_CANDIDATES])
-
-
-def _agreed(known: prompts.Recipe, count: Callable[[str], int]) -> prompts.Recipe | None:
-    """A recipe by another tokenizer with this engine's overhead, if the engine counts all words alike.
-
-    Two requests in place of two a word, which would take a slow engine many minutes.
-    """
-    overhead = count(prompts.FIRST)
-    whole = count(" ".join([prompts.FIRST, *known.words]))
-    return replace(known, overhead=overhead) if whole == overhead + len(known.words) else None
-
-
-def _encoder(
-    target: Target, features: Features, counter: TokenCounter | None
-) -> Callable[[str], list[int]] | None:
-    if counter is not None:
-        return counter.encode
-    if features.tokenize:
-        return lambda text: _tokenize(target, features.model, text) or []
-    return None
-
-
-def _usage_counter(target: Target, features: Features, way: prompts.Way) -> Callable[[str], int]:
-    """Counts by sending short texts with one output token; no measured prompt gets into a cache."""
-    prober = _Prober(target, features.model)
-    prober.limit = features.limit or LIMITS[0]
-    prober.options = {"include_usage": True}
-
-    def count(text: str) -> int:
-        if way == "chat":
-            record = prober.chat({}, 1, text)
-        else:
-            record = prober.ask("/v1/completions", {"prompt": text}, 1)
-        if record.prompt_tokens is None:
-            raise LadderError(f"{target.url} did not say how many tokens {text!r} has: {record.error}")
-        return record.prompt_tokens
-
-    return count

@@ -49,10 +49,12 @@ class Cell(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             input/output tokens as run), the question set (acc: "acorn-problems", "acorn-calls", "gsm8k",
             "bfcl").
         level: concurrent requests.
-        repeat: 0-based. In acc a cell is one block of questions; blocks of a set differ in `definition`
-            alone.
+        repeat: 0-based; in acc the asking. There a cell is one block of questions; blocks of a set differ in
+            `definition` alone.
         definition: hash of everything else that defines the work (prompt set, lengths, limits, scorer
             version).
+        block: in a comparison of two arms, the place of its start in the order A B B A A B B A ..., 1-based;
+            0 outside of these blocks. Blocks 4n+1 to 4n+4 belong together.
     """
 
     arm: str
@@ -61,6 +63,7 @@ class Cell(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     level: int
     repeat: int
     definition: str
+    block: int = 0
 
     @property
     def id(self) -> str:
@@ -90,7 +93,7 @@ class RequestRecord(msgspec.Struct, forbid_unknown_fields=True):
             count_mismatch: one sentence, where the counts of output tokens contradict each other.
             reasoning: reasoning text. tool_calls: list of {"name", "arguments"}, arguments as the raw string.
             question: id of the question (acc) or number of the prompt, 0-based (one).
-            expected: the right answer as a string (acc).
+            asked, expected: text of the question, and the right answer as a string (acc).
             answers, scores: scorer name -> answer it read (None: unparsed), scorer name -> bool (acc).
             correct: the headline scorer's verdict (acc).
     """
@@ -122,8 +125,9 @@ class CellRecord(msgspec.Struct, forbid_unknown_fields=True):
         timing_version: TIMING_VERSION at the time.
         requests: raw data of each request.
         invalid: reasons, each one sentence; empty means valid.
-        client: the client's own cost (loop_lag_p99_ms, cpu_share, late_sends, worst_send_ms), to tell who was
-            the bottleneck.
+        client: the client's own cost, to tell who was the bottleneck: loop_lag_p50_ms, _p99_ms, _max_ms;
+            cpu_share (of one core) and cpu_us_per_arrival, of its whole process; late_sends and
+            worst_send_ms, after a slot was free; reconnects, connections opened after the first send.
         measured: figures that come from outside requests: start stretches in seconds (spawn_to_port_s,
             port_to_healthy_s, healthy_to_token_s, total_s), resident_bytes and device_bytes after it; what
             the cell took (meters.sampler.Sampler.end: peaks of memory, energy). Missing means not available,

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from onechip.ladder import timing
 from onechip.ladder.records import Cell, CellRecord
+from onechip.ladder.repeats import speed
 
 
 class Screen:
@@ -66,7 +66,8 @@ class Screen:
 def label(cell: Cell) -> str:
     """A cell in a few words."""
     if cell.job in ("start", "acc"):
-        return f"{cell.job} {cell.variant}"
+        again = f", repeat {cell.repeat + 1}" if cell.repeat else ""
+        return f"{cell.job} {cell.variant}{again}"
     at = f" at {cell.level}" if cell.job == "sweep" else ""
     return f"{cell.job}, {cell.variant}{at}, repeat {cell.repeat + 1}"
 
@@ -79,7 +80,4 @@ def _figure(record: CellRecord) -> str:
         return f"{record.measured['total_s']:.1f} s to the first token, {resident:.0f} MiB resident"
     if job == "acc":
         return f"{sum(bool(request.extra.get('correct')) for request in requests)} of {len(requests)} right"
-    if record.cell.level > 1 or job == "sweep":
-        return f"{timing.whole_batch_tok_s(requests) or 0:.1f} tok/s"
-    speeds = [speed for request in requests if (speed := timing.end_to_end_tok_s(request))]
-    return f"{timing.geometric_mean(speeds) or 0:.1f} tok/s"
+    return f"{speed(record) or 0:.1f} tok/s"

@@ -25,6 +25,7 @@ class Session:
         counts: of requests in the sweep's cells, by jobs.sweep.place.
         counter: the checkpoint's own tokenizer, None where unknown.
         tick: called about once a second while a load runs.
+        block: Cell.block of what is measured.
         meter: of its memory and energy; None where the ladder did not start it.
     """
 
@@ -37,6 +38,7 @@ class Session:
     counts: Mapping[str, int]
     counter: TokenCounter | None
     tick: Callable[[], None]
+    block: int = 0
     meter: Meter | None = None
 
     @property

@@ -6,11 +6,14 @@ docs/reading-a-report.md lists the rules for readers; each sentence has the firs
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from statistics import median_low
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from onechip.ladder.records import Cell, CellRecord, RequestRecord
+from onechip.ladder.watch import Seen
 
 MOST_LAG_MS = 5.0
 MOST_CPU_SHARE = 0.8
@@ -20,6 +23,13 @@ MOST_COUNTED = 1.1
 """Our count of a text over the engine's."""
 CHANCE_TOKENS = 4
 """Two random prompts may begin with a few equal words; a real prefix hit is one block, 16 tokens or more."""
+
+STANDS_S = 0.25
+"""Shorter silences are no compiler's, and cost a cell too little to matter."""
+STANDS = 5.0
+"""A silence so many times as long as those that a cell has by its nature is none of them."""
+
+LOG_CHARACTERS = 200
 
 SHORT = "had another output length"
 UNHELD = " It has no field that holds an answer to a length, so it stops when the model does."
@@ -39,6 +49,8 @@ def reasons(
         held: whether the engine can be told not to stop before the length that was asked for.
     """
     found = [*failures(records), *_lengths(records, held), *_counts(records), *_bottleneck(records, client)]
+    if not any(record.error for record in records):
+        found += _standstill(records)
     if shared_tokens is not None:
         found += _prefix_hits(records, shared_tokens + CHANCE_TOKENS)
     return found
@@ -50,6 +62,31 @@ def failures(records: Sequence[RequestRecord]) -> list[str]:
     return _said(failed, len(records), "failed", (record.error or "" for record in failed))
 
 
+def happened(seen: Seen, requests: int, shared_tokens: int | None) -> list[str]:
+    """What an engine did while a timed cell ran that it must not do then, as far as it shows from outside.
+
+    Args:
+        requests: of the cell.
+        shared_tokens: see `reasons`.
+    """
+    found = []
+    if seen.restarted is not None:
+        found.append(f"The engine was restarted during the measurement: {seen.restarted}.")
+    if seen.compiled:
+        found.append(
+            f"The engine compiled during the measurement: {seen.compiled:.0f} programs by its own counter."
+        )
+    elif seen.log is not None:
+        found.append(f"The engine compiled during the measurement; its log says: {seen.log[:LOG_CHARACTERS]}")
+    most = None if shared_tokens is None else requests * (shared_tokens + CHANCE_TOKENS)
+    if most is not None and (seen.from_cache or 0) > most:
+        found.append(
+            f"The cell hit the engine's prefix cache: by its own counter {seen.from_cache:.0f} prompt tokens"
+            f" came from it, where {requests} prompts share {most} at the most."
+        )
+    return found
+
+
 def hopeless(cell: Cell, records: Iterable[CellRecord]) -> bool:
     """Whether another repeat of a cell, whose engine cannot be held to a length, broke its length before."""
     same = replace(cell, repeat=0)
@@ -57,6 +94,49 @@ def hopeless(cell: Cell, records: Iterable[CellRecord]) -> bool:
         replace(record.cell, repeat=0) == same and any(SHORT in reason for reason in record.invalid)
         for record in records
     )
+
+
+def _standstill(records: Sequence[RequestRecord]) -> list[str]:
+    """Whether once nothing came from any stream for far longer than is this cell's way, as while an engine
+    compiles.
+
+    A cell has long silences by its nature: while prompts are read no token comes. There is one such silence
+    in each wave of a closed loop, about equally long, so the longest is held against the last of so many. A
+    cell of one wave has its only one at the beginning, which is left out.
+    """
+    silences, at_once = _silences(records)
+    waves = len(records) // max(1, at_once)
+    if waves < 2:
+        begun = [record.event_ns[0] for record in records if record.event_ns]
+        silences = [silence for silence in silences if begun and silence.since_ns >= min(begun)]
+    lengths = sorted((silence.length_ns for silence in silences), reverse=True)
+    place = max(waves, 2) - 1
+    if len(lengths) <= place or lengths[0] < max(STANDS_S * 1e9, STANDS * lengths[place]):
+        return []
+    return [
+        f"The engine stood still, as when it compiles: for {lengths[0] / 1e9:.2f} s no token came on any"
+        f" stream, where silences of {lengths[place] / 1e9:.2f} s are this cell's way."
+    ]
+
+
+class _Silence(NamedTuple):
+    """Between two things that happened on any stream, while a request was in flight."""
+
+    since_ns: int
+    length_ns: int
+
+
+def _silences(records: Sequence[RequestRecord]) -> tuple[list[_Silence], int]:
+    """All silences, and the most requests that were in flight at once."""
+    steps = [(at, 0) for record in records for at in record.event_ns]
+    steps += [step for record in records for step in ((record.sent_ns, 1), (record.end_ns, -1))]
+    found, in_flight, most = [], 0, 0
+    for (at, change), (later, _) in pairwise(sorted(steps)):
+        in_flight += change
+        most = max(most, in_flight)
+        if in_flight > 0:
+            found.append(_Silence(at, later - at))
+    return found, most
 
 
 def _lengths(records: Sequence[RequestRecord], held: bool) -> list[str]:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import socket
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 
@@ -15,6 +15,13 @@ from onechip.errors import EngineError
 HOST = "127.0.0.1"
 IN_USE = re.compile(r"address (is )?already in use|address in use|EADDRINUSE", re.IGNORECASE)
 """How programs say that their port is taken."""
+
+
+class Listener(NamedTuple):
+    """A process that accepts connections; `created` tells it from a later one with the same number."""
+
+    pid: int
+    created: float
 
 
 class PortTakenError(EngineError):
@@ -37,10 +44,19 @@ def is_open(port: int) -> bool:
 
 def listens(leader: int, port: int) -> bool:
     """Whether a process or one of its children listens there: a quick look, in milliseconds."""
+    return bool(listeners(leader, port))
+
+
+def listeners(leader: int, port: int) -> frozenset[Listener]:
+    """A process and its children, as far as they listen there."""
+    found: set[Listener] = set()
     with contextlib.suppress(psutil.Error):
         root = psutil.Process(leader)
-        return any(_open_at(process, port) for process in (root, *root.children(recursive=True)))
-    return False
+        for process in (root, *root.children(recursive=True)):
+            with contextlib.suppress(psutil.Error):
+                if _open_at(process, port):
+                    found.add(Listener(process.pid, process.create_time()))
+    return frozenset(found)
 
 
 def open_ports(leader: int) -> list[int]:

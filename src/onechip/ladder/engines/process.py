@@ -12,7 +12,7 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from onechip.errors import EngineError
@@ -23,6 +23,7 @@ from onechip.ladder.engines.engine import Launch
 from onechip.ladder.engines.port import HOST, IN_USE, PortTakenError, is_open, listens, open_ports, stranger
 from onechip.ladder.meters import Meter, tpu
 from onechip.ladder.meters.tree import proportional_bytes
+from onechip.ladder.pin import bound
 from onechip.ladder.served import KeyWantedError
 from onechip.ladder.target import Target
 
@@ -66,11 +67,13 @@ def telling(text: str) -> tuple[str, ...]:
 
 
 class EngineProcess:
-    """Attributes: launch, log (stdout and stderr of all starts, appended), target, meter (while it runs)."""
+    """Attributes: launch, log (stdout and stderr of all starts, appended), target, meter (while it runs),
+    cores (that it is bound to; empty: as the ladder)."""
 
-    def __init__(self, launch: Launch, port: int, log: Path) -> None:
+    def __init__(self, launch: Launch, port: int, log: Path, cores: Sequence[int] = ()) -> None:
         self.launch = launch
         self.log = log
+        self.cores = tuple(cores)
         self.target = Target(HOST, port)
         self.meter: Meter | None = None
         self._spawned_s = 0.0
@@ -93,14 +96,15 @@ class EngineProcess:
         with writing(self.log, self.log.parent.parent), self.log.open("ab", buffering=0) as log:
             log.write(f"--- {' '.join(self.launch.command)}\n".encode())
             self._log_from = log.tell()
-            self._process = subprocess.Popen(
-                ["sh", "-c", GATE, "sh", *self.launch.command],
-                env=os.environ | self.launch.environment,
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+            with bound(self.cores):
+                self._process = subprocess.Popen(
+                    ["sh", "-c", GATE, "sh", *self.launch.command],
+                    env=os.environ | self.launch.environment,
+                    stdin=subprocess.PIPE,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
         leash = ["sh", "-c", LEASH, str(self._process.pid)]
         self._leash = subprocess.Popen(leash, stdin=subprocess.PIPE, start_new_session=True)
         self.meter = Meter(self._process.pid, self._before.device)
@@ -128,7 +132,7 @@ class EngineProcess:
         end = self._spawned_s + limit_s
         port = self._until(lambda: is_open(self.target.port), end, "opened its port", waiting)
         # The whole search takes longer than some engines need to become healthy: it comes after the clock.
-        if not listens(self._pid, self.target.port):
+        if not listens(self.pid, self.target.port):
             self._own_port()
         healthy = self._until(self._healthy, end, f"answered {self.launch.health} with 200", waiting)
         token = self._until(first_token, end, "gave a first token", waiting)
@@ -142,7 +146,7 @@ class EngineProcess:
 
     def _own_port(self) -> None:
         """Whoever answers must be this engine: a server of somebody else's is not measured."""
-        other = stranger(self.target.port, self._pid)
+        other = stranger(self.target.port, self.pid)
         if other is not None:
             raise PortTakenError(
                 f"port {self.target.port} was taken by {other} while the engine started.",
@@ -150,7 +154,8 @@ class EngineProcess:
             )
 
     @property
-    def _pid(self) -> int:
+    def pid(self) -> int:
+        """Of the first process of its group."""
         assert self._process is not None
         return self._process.pid
 
@@ -179,7 +184,7 @@ class EngineProcess:
         """Where it listens instead, as long as it does not listen on the ladder's port."""
         if is_open(self.target.port):
             return ""
-        ports = open_ports(self._pid)
+        ports = open_ports(self.pid)
         # An engine of several processes has many for itself, which would say nothing.
         listed = f" (it listens on {', '.join(map(str, ports))})" if 0 < len(ports) <= MOST_PORTS else ""
         return f" {self.target.port}{listed}"

@@ -9,8 +9,6 @@ from onechip.ladder.jobs.task import Task
 from onechip.ladder.records import JobName
 from onechip.ladder.session import Session
 
-TASKS: dict[JobName, Callable[[Session], Sequence[Task]]] = {
-    "one": one.tasks,
-    "sweep": sweep.tasks,
-    "acc": acc.tasks,
-}
+REPEATED: dict[JobName, Callable[[Session, int], Sequence[Task]]] = {"one": one.tasks, "sweep": sweep.tasks}
+"""Jobs that are repeated, one repeat at a time."""
+ONCE: dict[JobName, Callable[[Session], Sequence[Task]]] = {"acc": acc.tasks}

@@ -16,19 +16,17 @@ WARM_TOKENS = 8
 WARM_PROMPT = "Say a few words about the weather."
 
 
-def tasks(session: Session) -> list[Task]:
-    """`alone` (level 1) and `four` (level 4, the first four prompts), each `one_repeats` times."""
-    plan = session.plan
-    what = {"prompts": ONE_PROMPTS, "tokens": plan.one_tokens, "fixed": session.features.ignore_eos}
+def tasks(session: Session, repeat: int) -> list[Task]:
+    """One repeat of `alone` (level 1) and of `four` (level 4, the first four prompts)."""
+    what = definition(prompts=ONE_PROMPTS, tokens=session.plan.one_tokens, fixed=session.features.ignore_eos)
     made: list[Task] = []
     for variant, level, numbers in (
         ("alone", 1, range(len(ONE_PROMPTS))),
         ("four", ONE_AT_ONCE, range(ONE_AT_ONCE)),
     ):
-        for repeat in range(plan.one_repeats):
-            cell = Cell(session.arm.name, "one", variant, level, repeat, definition(**what))
-            warm_up = (variant, partial(_warm_up, session, level))
-            made.append(Task(cell, partial(_asks, session, numbers), warm_up=warm_up))
+        cell = Cell(session.arm.name, "one", variant, level, repeat, what, session.block)
+        warm_up = (variant, partial(_warm_up, session, level))
+        made.append(Task(cell, partial(_asks, session, numbers), warm_up=warm_up))
     return made
 
 

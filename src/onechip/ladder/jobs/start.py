@@ -22,9 +22,10 @@ Variant = Literal["cold", "warm"]
 FIRST_TOKEN_S = 300.0
 
 
-def cell(arm: Arm, variant: Variant) -> Cell:
+def cell(arm: Arm, variant: Variant, repeat: int = 0, block: int = 0) -> Cell:
     """The cell of one start."""
-    return Cell(arm.name, "start", variant, 1, 0, definition(flags=arm.flags, model=arm.model, form=arm.form))
+    what = definition(flags=arm.flags, model=arm.model, form=arm.form)
+    return Cell(arm.name, "start", variant, 1, repeat, what, block)
 
 
 def first_token(target: Target, arm: Arm) -> Callable[[], bool]:

@@ -69,15 +69,9 @@ def place(shape: tuple[int, int], level: int) -> str:
     return f"{shape[0]}/{shape[1]} at {level}"
 
 
-def tasks(session: Session) -> list[Task]:
-    """Repeats outermost, so that a slow drift of the machine falls on all levels and shapes alike."""
-    plan = session.plan
-    return [
-        _task(session, shape, level, repeat)
-        for repeat in range(plan.repeats)
-        for shape in session.shapes
-        for level in plan.levels
-    ]
+def tasks(session: Session, repeat: int) -> list[Task]:
+    """One repeat of every shape and level, so that a slow drift of the machine falls on all of them alike."""
+    return [_task(session, shape, level, repeat) for shape in session.shapes for level in session.plan.levels]
 
 
 def _task(session: Session, shape: tuple[int, int], level: int, repeat: int) -> Task:
@@ -90,22 +84,29 @@ def _task(session: Session, shape: tuple[int, int], level: int, repeat: int) -> 
         count=count,
         ignore_eos=session.features.ignore_eos,
     )
-    cell = Cell(session.arm.name, "sweep", f"{shape[0]}/{shape[1]}", level, repeat, what)
-    asks = partial(_asks, session, shape, f"{level}/{repeat}", count)
+    variant = f"{shape[0]}/{shape[1]}"
+    cell = Cell(session.arm.name, "sweep", variant, level, repeat, what, session.block)
+    where = f"{level}/{repeat}"
     warm = partial(_asks, session, (shape[0], WARM_TOKENS), f"{level}/warm-up", level)
-    return Task(cell, asks, shared_tokens=recipe.overhead, warm_up=(place(shape, level), warm))
+    return Task(
+        cell,
+        partial(_asks, session, shape, where, count),
+        shared_tokens=recipe.overhead,
+        warm_up=(place(shape, level), warm),
+        unasked=partial(_ask, session, (shape[0], 1), f"{where}/unasked"),
+    )
 
 
 def _asks(session: Session, shape: tuple[int, int], where: str, count: int) -> list[Ask]:
+    return [_ask(session, shape, f"{where}/{index}") for index in range(count)]
+
+
+def _ask(session: Session, shape: tuple[int, int], where: str) -> Ask:
     assert session.recipe is not None
     tokens_in, tokens_out = shape
-    made: list[Ask] = []
-    for index in range(count):
-        key = f"{session.plan.seed}/{tokens_in}/{tokens_out}/{where}/{index}"
-        prompt = make(session.recipe, tokens_in, key)
-        body = session.features.fields(tokens_out, fixed=True) | prompt.fields
-        made.append(Ask(prompt.path, body, prompt.sha256, tokens_in, tokens_out))
-    return made
+    prompt = make(session.recipe, tokens_in, f"{session.plan.seed}/{tokens_in}/{tokens_out}/{where}")
+    body = session.features.fields(tokens_out, fixed=True) | prompt.fields
+    return Ask(prompt.path, body, prompt.sha256, tokens_in, tokens_out)
 
 
 def _load(session: Session, asks: Sequence[Ask], level: int) -> Load:

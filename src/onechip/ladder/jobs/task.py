@@ -39,6 +39,8 @@ class Task:
         shared_tokens: see validity.reasons.
         warm_up: (name, requests) to be sent before the first cell with this name after a start, and not
             recorded.
+        unasked: makes a request like those of the cell, with a prompt of the same series that none of them
+            has; None where prompts are not meant to be unique.
         finish: adds scores to a record.
     """
 
@@ -47,6 +49,7 @@ class Task:
     timed: bool = True
     shared_tokens: int | None = None
     warm_up: tuple[str, Callable[[], Sequence[Ask]]] | None = None
+    unasked: Callable[[], Ask] | None = None
     finish: Callable[[RequestRecord], None] | None = None
 
 

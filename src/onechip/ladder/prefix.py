@@ -1,0 +1,89 @@
+"""The prefix-cache canary: prompts that nobody asked before in, whether a cell's were asked before out.
+
+Where an engine says nowhere how much of a prompt came from a cache, its time to first token does: a prompt
+that it has in its cache is answered sooner than a new one of the same length.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from onechip.ladder import timing
+from onechip.ladder.client import run_load
+from onechip.ladder.jobs.task import Ask
+from onechip.ladder.prompts import make
+from onechip.ladder.records import RequestRecord
+from onechip.ladder.session import Session
+from onechip.ladder.stream import read_exchange
+
+TRIES = 3
+SOONER = 0.6
+"""A repeated prompt whose first token takes less than this share of a new one's came from a cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Waits:
+    """Time to first token, ms, the shortest of TRIES prompts: new ones, and the same again."""
+
+    new: float
+    again: float
+
+    @property
+    def between(self) -> float:
+        return math.sqrt(self.new * self.again)
+
+
+@dataclass
+class PrefixCanary:
+    """Of one engine between its start and its stop."""
+
+    session: Session
+    _waits: dict[int, _Waits | None] = field(default_factory=dict)
+
+    def asked_before(self, unasked: Ask) -> list[str]:
+        """One sentence if a prompt of a cell's own series is answered like one from the cache.
+
+        Args:
+            unasked: made like the cell's prompts, in the same series, but none of them: whoever asked the
+                cell before, on this server, asked this one too.
+        """
+        tokens = unasked.asked_prompt_tokens
+        assert tokens is not None
+        if tokens not in self._waits:
+            self._waits[tokens] = self._measured(tokens)
+        waits = self._waits[tokens]
+        if waits is None:
+            return []
+        found = self._ttft_ms([unasked])[0]
+        if found is None or found >= waits.between:
+            return []
+        return [
+            "Its prompts seem to be in the engine's prefix cache: one of their series that this cell does"
+            f" not ask had its first token after {found:.0f} ms, a new prompt after {waits.new:.0f}, the same"
+            f" again after {waits.again:.0f}."
+        ]
+
+    def _measured(self, tokens: int) -> _Waits | None:
+        """None if the engine has no cache that shows."""
+        recipe = self.session.recipe
+        assert recipe is not None
+        prompts = [make(recipe, tokens, secrets.token_hex()) for _ in range(TRIES)]
+        asks = [
+            Ask(p.path, self.session.features.fields(1, fixed=True) | p.fields, p.sha256) for p in prompts
+        ]
+        new, again = self._ttft_ms(asks), self._ttft_ms(asks)
+        if None in new or None in again:
+            return None
+        waits = _Waits(min(filter(None, new)), min(filter(None, again)))
+        return waits if waits.again < SOONER * waits.new else None
+
+    def _ttft_ms(self, asks: Sequence[Ask]) -> list[float | None]:
+        """One after the other."""
+        session = self.session
+        payloads = [session.target.request(ask.path, ask.body) for ask in asks]
+        load = run_load(session.target, payloads, 1, session.deadlines, session.tick)
+        records = [read_exchange(exchange, RequestRecord(0, "")) for exchange in load.exchanges]
+        return [None if record.error else timing.ttft_ms(record) for record in records]
