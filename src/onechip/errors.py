@@ -7,6 +7,7 @@
       EngineError           the engine failed or is not ready
       LadderError           a ladder cannot start or go on
         InstallError          an engine cannot be installed
+        ClaimError            a claim does not hold
       RequestError          an HTTP request is wrong (400)
         AuthenticationError   (401)
         NotFoundError         (404)
@@ -61,6 +62,10 @@ class LadderError(OnechipError):
 
 class InstallError(LadderError):
     """A peer's environment cannot be made; what was fetched is kept, and the same command goes on."""
+
+
+class ClaimError(LadderError):
+    exit_code = 7
 
 
 class RequestError(OnechipError):

@@ -1,8 +1,8 @@
 """Our checker of function calls against the leaderboard's own: `python -m tests.ladder.fuzz_bfcl`.
 
 The oracle is read from its wheel as from a zip; its model-config module, which would import some 150
-packages, is replaced by a stub. Functions are the leaderboard's own 400, acorn's, and invented ones; calls are
-right ones, most of them damaged. With --write a sample on invented functions becomes test_bfcl.py's fixture.
+packages, is replaced by a stub. Functions are the leaderboard's own 400, acorn's, and invented ones; calls
+are right ones, most of them damaged. With --write calls on invented functions become test_bfcl.py's fixture.
 """
 
 from __future__ import annotations

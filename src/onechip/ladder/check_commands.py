@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from onechip.errors import UsageError
+from onechip.errors import ClaimError, UsageError
 
 if TYPE_CHECKING:
     from onechip.ladder.answers import Sheet
+    from onechip.ladder.claims import Verdict
     from onechip.ladder.records import CellRecord
+
+PUBLISHED = "published"
 
 _Folder = Annotated[Path, typer.Argument(help="Results folder.")]
 
@@ -62,3 +65,55 @@ def _sheets(records: Sequence[CellRecord], a: str, b: str) -> dict[str, tuple[Sh
     if not shared:
         raise UsageError(f"{a} and {b} answered no question set in common.")
     return {variant: (first[a, variant], other[b, variant]) for variant in shared}
+
+
+def claims(
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", help=f"Results folder; {PUBLISHED}: the comparison in the package."),
+    ],
+) -> None:
+    """Check the sentences bound to a ladder's figures: those of claims.yaml, and the report's own."""
+    checked = _published() if str(folder) == PUBLISHED else _of_ladder(folder)
+    broken = [verdict for _, verdicts in checked for verdict in verdicts if not verdict.holds]
+    for source, verdicts in checked:
+        holding = sum(verdict.holds for verdict in verdicts)
+        print(f"{source}: {holding} of {len(verdicts)} claims hold.")
+        for verdict in verdicts:
+            if not verdict.holds:
+                claim = verdict.claim
+                print(f"  DOES NOT HOLD: {claim.text}\n    Expected {claim.expected}; {verdict.why}.")
+    if broken:
+        noun = "claim does" if len(broken) == 1 else "claims do"
+        raise ClaimError(f"{len(broken)} {noun} not hold; what each rests on is above.")
+
+
+def _of_ladder(folder: Path) -> list[tuple[str, list[Verdict]]]:
+    """Of a person's claims, where there are any, and of the sentences that the last report left.
+
+    Raises:
+        LadderError: the folder holds no ladder. UsageError: there is nothing to check, or a file is wrong.
+    """
+    from onechip.ladder import claims as files
+    from onechip.ladder import journal, manifest
+    from onechip.ladder.results import LadderResults
+    from onechip.ladder.summary import summarise
+
+    results = LadderResults(summarise(manifest.load(folder), journal.read_records(folder)))
+    paths = [folder / name for name in (files.NAME, files.OWN) if (folder / name).exists()]
+    if not paths:
+        raise UsageError(
+            f"{folder} holds neither {files.NAME} nor {files.OWN}. Write the first, or make the second with:"
+            f" onechip ladder report {folder}"
+        )
+    return [(str(path), [files.judge(claim, results) for claim in files.load(path)]) for path in paths]
+
+
+def _published() -> list[tuple[str, list[Verdict]]]:
+    from onechip.ladder import claims as files
+    from onechip.ladder import published
+    from onechip.ladder.results import PublishedResults
+
+    results = PublishedResults(published.load())
+    with published.claims_file() as path:
+        return [(path.name, [files.judge(claim, results) for claim in files.load(path)])]

@@ -6,11 +6,14 @@ Nothing is derived here, and what was not published is absent.
 from __future__ import annotations
 
 import tomllib
+from contextlib import AbstractContextManager
 from importlib import resources
+from pathlib import Path
 
 import msgspec
 
 NEWEST = "2026-11.toml"
+CLAIMS = "2026-11.claims.yaml"
 
 
 class Figures(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -75,6 +78,11 @@ class Comparison(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def figures(self, engine: str, chip: str) -> Figures:
         """Of an engine on a chip; raises KeyError where it was not published."""
         return next(found for found in self.engine if found.name == engine).on[chip]
+
+
+def claims_file() -> AbstractContextManager[Path]:
+    """What was said of the newest comparison, for claims.load."""
+    return resources.as_file(resources.files("onechip.ladder.published").joinpath(CLAIMS))
 
 
 def load(name: str = NEWEST) -> Comparison:
