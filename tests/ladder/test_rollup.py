@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from onechip.cli import app
 from onechip.errors import UsageError
-from onechip.ladder import published
+from onechip.ladder import prices, published
 from onechip.ladder.manifest import Failure
 from onechip.ladder.report import html as report
 from onechip.ladder.report import rollup as shown
@@ -48,7 +48,7 @@ def e2b() -> Summary:
 
 @pytest.fixture(scope="module")
 def whole(acorn: Summary, e2b: Summary) -> Rollup:
-    return roll_up([("a", acorn), ("b", e2b)], [KNOWN])
+    return roll_up([("a", acorn), ("b", e2b)], [KNOWN], prices.load())
 
 
 def line(rollup: Rollup, source: str, engine: str) -> Line:
@@ -83,8 +83,48 @@ def test_figures_are_the_report_s(whole: Rollup, acorn: Summary) -> None:
     assert fast.many.value == entries["sweep", "128/512", 64, "whole_batch_tok_s"]
     assert fast.start_s.value == 30.0
     assert [(score.set, score.score, score.n) for score in fast.quality] == [("acorn-problems", 0.75, 200)]
-    assert fast.drafter == Value()
+    assert fast.drafter == fast.cost == Value()
     assert fast.chip == "Made CPU <2 cores>"
+
+
+def test_costs_are_of_listed_chips_at_64_requests(whole: Rollup) -> None:
+    other = line(whole, "b", "other")
+    assert other.many.value is not None
+    assert other.cost.value == pytest.approx(0.8048 / 3600 / other.many.value * 1e6)
+    assert line(whole, "b", "mine").cost == Value()  # its cells at 64 are invalid
+    known = {found.chip: found for found in whole.groups[1].lines if found.engine == "vLLM"}
+    assert known["L4"].cost.value == pytest.approx(0.8048 / 3600 / 4516.3 * 1e6)
+    assert known["RTX 3050 OEM"].cost == Value()
+    assert any("list prices on demand" in remark for remark in whole.remarks)
+    assert not any("Costs are" in remark for remark in roll_up([], [KNOWN]).remarks)
+    assert "$0.0495" in shown.markdown(whole)
+
+
+def test_an_engine_on_several_chips_has_a_line_for_each_speed(whole: Rollup) -> None:
+    acorn, e2b = (shown.across(group) for group in whole.groups)
+    assert acorn.rows == ()
+    chips = e2b.head[2:]
+    assert {"T4", "L4"} <= set(chips)
+    rows = {row[:2]: dict(zip(chips, row[2:], strict=True)) for row in e2b.rows}
+    of_vllm = next(
+        cells for (engine, what), cells in rows.items() if engine.startswith("vLLM") and "64" in what
+    )
+    assert (of_vllm["T4"], of_vllm["L4"]) == ("1,165.5", "4,516.3")
+    assert not any(engine.startswith(("mine", "other")) for engine, _ in rows)  # on one chip alone
+    for form in (shown.markdown(whole), shown.page(whole)):
+        assert form.count("The same engine on another chip") >= 1
+
+
+def test_two_ladders_on_one_chip_stand_side_by_side() -> None:
+    here, there = (
+        summarise(made.manifest(), made.records())
+        for made in (MadeLadder({"x": 50.0}), MadeLadder({"x": 70.0}, machine={"gpu": "T4"}))
+    )
+    (group,) = roll_up([("a", here), ("b", there), ("c", here)]).groups
+    one, many = shown.across(group).rows
+    assert one[:2] == ("x", "1 request")
+    assert one[2] == "; ".join([one[2].split("; ")[0]] * 2)
+    assert len(many) == 4
 
 
 def test_what_is_invalid_or_failed_says_so(whole: Rollup) -> None:

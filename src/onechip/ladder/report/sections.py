@@ -55,7 +55,9 @@ def sections(summary: Summary, drawn: Sequence[Plot] = ()) -> list[Section]:
         Section(
             "Accuracy",
             _of(drawn, "accuracy"),
-            folded=(tables.scores(summary), tables.pairs(summary), tables.flips(summary)),
+            folded=tuple(
+                table(summary) for table in (tables.scores, tables.pairs, tables.controls, tables.flips)
+            ),
         ),
     ]
     return [found for found in map(_filled, measured) if found.plots or found.tables]

@@ -202,6 +202,30 @@ def pairs(summary: Summary) -> Table:
     return Table("Paired by question", head, tuple(rows), (0, 1, 12))
 
 
+def controls(summary: Summary) -> Table:
+    """Arms that were asked again, against themselves; beside it the flips between each and the reference."""
+    flips = {(pair.variant, pair.a): pair.paired.flips for pair in summary.pairs if pair.b == summary.arms[0]}
+    rows = [
+        (
+            found.variant,
+            found.arm,
+            str(found.askings),
+            str(found.n),
+            f"{found.flips:.1f}",
+            f"{100 * found.rate:.1f} %",
+            f"{100 * found.interval.low:.1f} to {100 * found.interval.high:.1f} %",
+            f"{found.texts:.1f}",
+            str(flips.get((found.variant, found.arm), NONE)),
+        )
+        for found in summary.controls
+    ]
+    head = (
+        *("set", "arm", "askings", "questions", "own flips", "rate", "Clopper-Pearson 95 %"),
+        *("texts that differ", "flips against the reference"),
+    )
+    return Table("Asked again", head, tuple(rows), (0, 1))
+
+
 def flips(summary: Summary) -> Table:
     """Questions that only one of an arm and the reference got right."""
     rows = [

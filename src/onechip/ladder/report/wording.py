@@ -80,6 +80,12 @@ def _few(row: Row) -> str:
     return ", ".join(f"{e.arm} has {e.n}" for e in known if e.n < MIN_REPEATS)
 
 
+def _in_pairs(summary: Summary, row: Row) -> int | None:
+    """Of how many pairs of blocks the comparison is, where arms alternated."""
+    ratio = advantage(summary, row)
+    return ratio.n_a if ratio is not None and ratio.blocks else None
+
+
 def verdict(summary: Summary, row: Row) -> str:
     """The last column of the medal table."""
     return _outcome(summary, row) + (aside(row) if row.verdict.outcome != "no contest" else "")
@@ -90,6 +96,8 @@ def _outcome(summary: Summary, row: Row) -> str:
     if found.outcome == "medal" and found.leader and found.runner_up:
         return f"{found.leader}, {margin(summary, row)}"
     if found.outcome == "too few repeats":
+        if (pairs := _in_pairs(summary, row)) is not None:
+            return f"no claim: {pairs} of {MIN_REPEATS} pairs of blocks"
         return f"no claim: {_few(row)} of {MIN_REPEATS} repeats"
     if found.outcome == "no test":
         return "count, not tested"
@@ -108,7 +116,7 @@ def brief(summary: Summary, row: Row) -> str:
     if found.outcome == "medal":
         return margin(summary, row)
     if found.outcome == "too few repeats":
-        return f"no claim ({repeats(row)} of {MIN_REPEATS})"
+        return f"no claim ({_in_pairs(summary, row) or repeats(row)} of {MIN_REPEATS})"
     if found.outcome == "not separated":
         holm = "" if found.rivals else " after Holm"
         return f"not separated{holm}, {margin(summary, row)}"
