@@ -11,6 +11,8 @@ from onechip.errors import UsageError
 from onechip.ladder import answers
 from onechip.ladder.journal import Journal
 from onechip.ladder.records import CellRecord
+from onechip.ladder.report import tables
+from onechip.ladder.report.findings import findings
 from onechip.ladder.report.flips import marked
 from onechip.ladder.summary import summarise
 from tests.ladder.made_ladder import MadeLadder, answer
@@ -119,3 +121,12 @@ def test_the_command_shows_both_answers(made: MadeLadder, records: list[CellReco
         error = show(str(folder), *words).exception
         assert isinstance(error, UsageError)
         assert error.message == sentence
+
+
+def test_own_flips_stand_in_the_report(made: MadeLadder, records: list[CellRecord]) -> None:
+    summary = summarise(made.manifest(), records)
+    table = tables.controls(summary)
+    assert [row[:6] for row in table.rows] == [("acorn-problems", "a", "3", "200", "3.3", "1.7 %")]
+    said = [finding.text for finding in findings(summary)]
+    begins = "acorn-problems, asked 3 times: from one asking to another a flips 3.3 of 200"
+    assert any(text.startswith(begins) for text in said)

@@ -25,7 +25,7 @@ RIGHT = {"slow": frozenset(range(150)), "fast": frozenset(range(20, 150))}
 
 @pytest.fixture(scope="module")
 def ladder() -> MadeLadder:
-    return MadeLadder({"slow": 60.0, "fast": 78.0}, RIGHT, repeats=10)
+    return MadeLadder({"slow": 60.0, "fast": 78.0}, RIGHT, repeats=6)
 
 
 @pytest.fixture(scope="module")
@@ -128,12 +128,12 @@ def test_a_claim_of_difference_needs_repeats(results: LadderResults) -> None:
         (Query("value", ("slow",), "sweep 512/128 at 8: whole_batch_tok_s"), "> 100 tok/s", True),
         (Query("value", ("slow",), "Start, cold cache"), "= 0.5 min", True),
         (Query("value", ("slow",), "Repeats its own text"), "= 6", True),
-        (Query("cells"), "= 166", True),
+        (Query("cells"), "= 102", True),
         (Query("invalid"), "= 0", True),
     ],
 )
 def test_queries_of_a_ladder(query: Query, expected: str, holds: bool, results: LadderResults) -> None:
-    verdict = said_of(query, expected, results, "75.0 0.5 6 166 0")
+    verdict = said_of(query, expected, results, "75.0 0.5 6 102 0")
     assert verdict.holds == holds, verdict.why
 
 
@@ -246,7 +246,7 @@ def test_a_claim_that_does_not_hold_fails(folder: Path, tmp_path: Path) -> None:
 
 
 def test_a_report_of_other_records_is_found_out(ladder: MadeLadder, folder: Path, tmp_path: Path) -> None:
-    other = MadeLadder({"slow": 60.0, "fast": 61.0}, RIGHT, repeats=10).write(tmp_path / "out")
+    other = MadeLadder({"slow": 60.0, "fast": 61.0}, RIGHT, repeats=6).write(tmp_path / "out")
     (other / "sentences.yaml").write_bytes((folder / "sentences.yaml").read_bytes())
     done = command(str(other))
     assert isinstance(done.exception, ClaimError)

@@ -19,7 +19,6 @@ from onechip.ladder.stats.questions import (
     score_interval,
 )
 from onechip.ladder.stats.repeats import (
-    MANY_REPEATS,
     MIN_REPEATS,
     WIDE,
     Ratio,
@@ -35,7 +34,6 @@ __all__ = [
     "ALPHA",
     "CONFIDENCE",
     "FEW_FLIPS",
-    "MANY_REPEATS",
     "MARGIN",
     "MIN_REPEATS",
     "POWER",

@@ -19,8 +19,6 @@ from onechip.ladder.stats.interval import ALPHA, CONFIDENCE, POWER, RESAMPLES, S
 
 MIN_REPEATS = 6
 """Fewest repeats per arm for a claim of difference: a paired sign test of five can never reach p < 0.05."""
-MANY_REPEATS = 10
-"""The same where the claim is corrected for other comparisons: a sign test of ten survives a family of 25."""
 WIDE = 0.05
 """Relative half-width of an interval beyond which a figure is called UNSTABLE."""
 NOTHING = 1e-12
