@@ -413,6 +413,26 @@ def test_a_report_needs_a_results_folder(tmp_path: Path):
         write_report(tmp_path)
 
 
+def test_a_ladder_of_an_earlier_version_reports(tmp_path: Path):
+    """Its plan has an option that is gone, its manifest and its cells lack what came later."""
+    where = MadeLadder({"a": 60.0}, repeats=1).write(tmp_path)
+    manifest = json.loads((where / "manifest.json").read_text())
+    plan = manifest["plan"] | {"one_repeats": 6}
+    for later in ("compare", "pin", "most_repeats", "half_width", "per_start"):
+        del plan[later]
+    for entry in manifest["arms"]:
+        del entry["visits"]
+    del manifest["design"], manifest["rest"]
+    (where / "manifest.json").write_text(json.dumps(manifest | {"plan": plan}))
+    journal = (where / "journal.jsonl").read_text().replace(',"block":0', "")
+    (where / "journal.jsonl").write_text(journal)
+    assert '"block"' not in journal
+    assert write_report(where).rows
+    (where / "manifest.json").write_text(json.dumps(manifest | {"plan": plan | {"new": 1}}))
+    with pytest.raises(LadderError, match="unknown field `new`"):
+        write_report(where)
+
+
 def test_an_unfinished_ladder_gets_a_report_that_says_so(tmp_path: Path):
     made = MadeLadder({"a": 60.0, "b": 60.0})
     where = folder_of(made, [], tmp_path)

@@ -18,6 +18,8 @@ from onechip.ladder.plan import Plan
 from onechip.ladder.records import TIMING_VERSION
 
 NAME = "manifest.json"
+RETIRED = ("one_repeats",)
+"""Options of earlier versions that nothing reads any more; ladders that were run with them still report."""
 
 
 class Failure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -150,7 +152,10 @@ def load(folder: Path) -> Manifest:
     """
     path = folder / NAME
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Manifest)
+        found = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+        if isinstance(plan := found.get("plan"), dict):
+            found["plan"] = {name: value for name, value in plan.items() if name not in RETIRED}
+        return msgspec.convert(found, Manifest)
     except (FileNotFoundError, NotADirectoryError):
         raise LadderError(f"{folder} is not a results folder: it holds no {NAME}.") from None
     except msgspec.DecodeError as error:
