@@ -12,6 +12,9 @@ import psutil
 
 import onechip
 from onechip.ladder import pin
+from onechip.ladder.meters import tpu
+from onechip.ladder.meters.nvml import gpus
+from onechip.ladder.meters.rapl import Packages
 from onechip.ladder.scheduling import scheduling
 
 UNKNOWN = "not available"
@@ -63,6 +66,9 @@ def machine(engine_cores: Sequence[int] = ()) -> dict[str, str]:
         "memory_gib": f"{psutil.virtual_memory().total / 2**30:.1f}",
         "gpu": _nvidia("name"),
         "gpu_driver": _nvidia("driver_version"),
+        "gpu_energy": _gpu_energy(),
+        "tpu": ", ".join(tpu.names()) or UNKNOWN,
+        "cpu_energy": f"{packages} packages through powercap" if (packages := len(Packages())) else UNKNOWN,
         "client_scheduling": scheduling(),
         "engine_cores": pin.listed(engine_cores) if engine_cores else shared,
         "client_cores": pin.listed(pin.rest(engine_cores)) if engine_cores else shared,
@@ -93,6 +99,12 @@ def _cpu_name() -> str:
     except OSError:
         pass
     return platform.processor() or UNKNOWN
+
+
+def _gpu_energy() -> str:
+    """What counts the GPUs' energy."""
+    found = gpus()
+    return UNKNOWN if found is None or found.energy_j() is None else "counters of the boards through NVML"
 
 
 def _nvidia(field: str) -> str:
