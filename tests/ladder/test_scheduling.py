@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from onechip.ladder import scheduling
-from onechip.ladder.scheduling import ORDINARY, REAL_TIME, SHORT_SLICE, undisturbed
+from onechip.ladder.scheduling import ORDINARY, REAL_TIME, undisturbed
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="Linux' scheduler")
 
@@ -38,20 +38,12 @@ def test_real_time_where_it_is_allowed_and_not_for_threads_that_start_meanwhile(
     assert found == [os.SCHED_OTHER]
 
 
-@linux
-def test_a_short_slice_where_real_time_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernel itself grants it (Linux 6.12) or has not heard of it."""
-    monkeypatch.setattr(scheduling, "_set_policy", lambda wanted: False)
-    with undisturbed() as way:
-        assert way in (SHORT_SLICE, ORDINARY)
-    release = tuple(int(part) for part in os.uname().release.split(".")[:2])
-    if release >= (6, 12) and os.uname().machine in scheduling.SYSCALLS:
-        assert way == SHORT_SLICE
-    assert scheduling.scheduling().startswith(f"{way}, on ")
+def test_a_system_that_does_not_let_us(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError
 
-
-def test_a_system_with_neither(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduling, "_set_policy", lambda wanted: False)
-    monkeypatch.setattr(scheduling, "SYSCALLS", {})
+    monkeypatch.setattr(os, "sched_setscheduler", refuse, raising=False)
     with undisturbed() as way:
         assert way == ORDINARY
+        assert not gc.isenabled()
+    assert scheduling.scheduling().startswith(ORDINARY)
