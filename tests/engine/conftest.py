@@ -6,10 +6,12 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import jax
 import pytest
 
 import onechip.models
 from onechip.engine.core import Engine
+from onechip.engine.start import COMPILE_EVENT
 from onechip.engine.types import EngineConfig, Event, Request
 from onechip.models.tokenizer import Tokenizer
 
@@ -73,7 +75,21 @@ def acorn_engine(engine_cache: Path) -> Iterator[Engine]:
 
 
 @pytest.fixture(scope="session")
-def client(acorn_engine: Engine) -> Client:
+def compiled_by_engines() -> list[float]:
+    """Seconds of every compilation on an engine's thread; those of other tests are nobody's business."""
+    heard: list[float] = []
+
+    def hear(event: str, seconds: float, **_: object) -> None:
+        if event == COMPILE_EVENT and threading.current_thread().name == "onechip-engine":
+            heard.append(seconds)
+
+    jax.monitoring.register_event_duration_secs_listener(hear)
+    return heard
+
+
+@pytest.fixture(scope="session")
+def client(acorn_engine: Engine, compiled_by_engines: list[float]) -> Client:
+    """Of acorn's engine, whose compilations are heard from its first request on."""
     client = Client(acorn_engine)
     acorn_engine.start(client.deliver)
     return client

@@ -1,7 +1,8 @@
-"""Whole models on the CPU's own kernels against plain JAX: every family, prompts longer than the window.
+"""Whole models on the CPU's own kernels against transformers' golden logits: every family, prompts longer
+than the window.
 
-Activations are float32 here and weights have bf16 values, so that both sides compute the same numbers up to
-the order of sums; what int8 activations change is measured in docs/kernels.md.
+Activations are float32 here and weights are the golden models' bf16, so that both sides compute the same
+numbers up to the order of sums; what int8 activations change is measured in docs/kernels.md.
 """
 
 from __future__ import annotations
@@ -35,39 +36,37 @@ SLOTS = 4
 PLAN = Plan(768, SLOTS, jnp.float32, (SLOTS,), (16, 64), True, 4, 0, 0, 0, 0)
 
 OURS, WHY_NOT = choose("cpu")
-PLAIN = xla.PlainKernels()
 pytestmark = pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
 
 
 @cache
-def fused(case: str) -> tuple[ModelConfig, Params]:
-    """All weights rounded to bf16 values, as float32."""
+def model(case: str) -> tuple[ModelConfig, Params]:
+    """Its config, and its weights as the kernels take them."""
     config = read_config(GOLDEN / case)
-
-    def rounded(leaf: Any) -> np.ndarray:
-        return np.asarray(leaf).astype(ml_dtypes.bfloat16).astype(np.float32)
-
-    return config, decoder.fuse(jax.tree.map(rounded, load_weights(GOLDEN / case, config)))
-
-
-@cache
-def placed(case: str, kernels: Kernels) -> Params:
-    config, params = fused(case)
     multiplied = {"ple_proj", "embed" if config.tied else "lm_head"}
 
     def place(name: str, leaf: np.ndarray, product: bool) -> Any:
-        if product and kernels is not PLAIN:
-            return kernels.pack(leaf.astype(ml_dtypes.bfloat16), exact=True, paired=name == "gate_up")
-        return jnp.asarray(leaf)
+        if product:
+            return OURS.pack(leaf.astype(ml_dtypes.bfloat16), exact=True, paired=name == "gate_up")
+        return jnp.asarray(leaf, jnp.float32)
 
+    params = decoder.fuse(jax.tree.map(np.asarray, load_weights(GOLDEN / case, config)))
     layers = [{n: place(n, leaf, leaf.ndim == 2) for n, leaf in layer.items()} for layer in params["layers"]]
     whole = {n: place(n, leaf, n in multiplied) for n, leaf in params.items() if n != "layers"}
-    return whole | {"layers": layers}
+    return config, whole | {"layers": layers}
+
+
+@cache
+def golden(case: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A prompt, transformers' greedy tokens after it, and its logits at every position."""
+    with np.load(GOLDEN / case / "golden.npz") as stored:
+        length, tokens = stored["prompt_lengths"][0], stored["tokens_0"].astype(np.int32)
+        return tokens[:length], tokens[length:], stored["logits_0"]
 
 
 @cache
 def compiled(case: str, kernels: Kernels, name: str) -> Any:
-    config, _ = fused(case)
+    config, _ = model(case)
     computation = Computation(config, kernels, jnp.float32)
 
     def decode_logits(params: Params, kept: Cache, *rows: jax.Array) -> tuple[Cache, jax.Array]:
@@ -78,10 +77,10 @@ def compiled(case: str, kernels: Kernels, name: str) -> Any:
     return jax.jit(function, compiler_options=xla.compiler_options(jax.default_backend()))
 
 
-def run(case: str, kernels: Kernels, prompt: np.ndarray, size: int) -> tuple[list[int], np.ndarray]:
-    """A prompt in slot 2, in chunks of `size`, then its greedy text -> its tokens, logits of 24 steps."""
-    config, _ = fused(case)
-    params = placed(case, kernels)
+def run(case: str, kernels: Kernels, size: int) -> tuple[list[int], np.ndarray]:
+    """The prompt in slot 2, in chunks of `size`, then its greedy text -> its tokens, logits of 24 steps."""
+    config, params = model(case)
+    prompt = golden(case)[0]
     state = programs.listing(config, PLAN, kernels, params)[0].function()
     rows = np.arange(64, dtype=np.int32)
     for start in range(0, len(prompt) - 1, size):
@@ -104,30 +103,27 @@ def run(case: str, kernels: Kernels, prompt: np.ndarray, size: int) -> tuple[lis
         )
         out.append(np.asarray(logits[2]))
         tokens.append(int(out[-1].argmax()))
-    return tokens, np.stack(out)
+    return tokens[1:], np.stack(out)
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_logits_and_text_are_those_of_plain_jax(case: str) -> None:
-    with np.load(GOLDEN / case / "golden.npz") as stored:
-        prompt = stored["tokens_0"][: stored["prompt_lengths"][0]]
-    tokens, truth = run(case, PLAIN, prompt, 64)
-    ours, logits = run(case, OURS, prompt, 64)
-    assert ours == tokens
+def test_logits_and_text_are_those_of_transformers(case: str) -> None:
+    prompt, continuation, truth = golden(case)
+    tokens, logits = run(case, OURS, 64)
+    assert tokens == continuation[:24].tolist()
+    truth = truth[len(prompt) - 1 :][:24]
     np.testing.assert_allclose(logits, truth, rtol=1e-4, atol=1e-4 * np.abs(truth).max())
-    chunked, again = run(case, OURS, prompt, 7)
-    assert chunked == ours
-    config, _ = fused(case)
+    chunked, again = run(case, OURS, 7)
+    assert chunked == tokens
+    config, _ = model(case)
     if Computation(config, OURS, jnp.float32).attend_rows is not None:
         np.testing.assert_array_equal(again, logits)  # to the bit: how a prompt is cut changes nothing
 
 
 def test_prompts_that_share_a_chunk_are_computed_as_if_alone() -> None:
     """Three prompts in one program, to the bit as one by one."""
-    config, _ = fused("e2b")
-    params = placed("e2b", OURS)
-    with np.load(GOLDEN / "e2b" / "golden.npz") as stored:
-        text = stored["tokens_0"].astype(np.int32)
+    config, params = model("e2b")
+    text, _, _ = golden("e2b")
     parts = [(3, text[:20]), (0, text[5:6]), (1, text[7:30])]
 
     def run_parts(*chunks: list[tuple[int, np.ndarray]]) -> Cache:
@@ -170,9 +166,7 @@ def test_what_stands_in_rows_that_do_not_matter_changes_nothing(case: str) -> No
         def mlp(self, *operands: Any, **options: Any) -> jax.Array:
             return self._spoil(super().mlp(*operands, **options))
 
-    with np.load(GOLDEN / case / "golden.npz") as stored:
-        prompt = stored["tokens_0"][: stored["prompt_lengths"][0]]
-    tokens, logits = run(case, OURS, prompt, 40)
-    poisoned, spoilt = run(case, Poisoned(), prompt, 40)
+    tokens, logits = run(case, OURS, 40)
+    poisoned, spoilt = run(case, Poisoned(), 40)
     assert poisoned == tokens
     np.testing.assert_allclose(spoilt, logits, rtol=1e-4, atol=1e-4 * np.abs(logits).max())
