@@ -9,6 +9,7 @@ from onechip.ladder import figures, medals, stats
 from onechip.ladder.figures import Place
 from onechip.ladder.medals import Court, Entry, Evidence, Row, Verdict, award
 from onechip.ladder.records import CellRecord
+from onechip.ladder.report import wording
 from onechip.ladder.summary import Summary, summarise
 from tests.ladder.made_ladder import MadeLadder, request
 
@@ -223,23 +224,36 @@ def test_an_arm_against_itself_wins_nothing():
         assert not [r.label for r in summarise(made.manifest(), records).rows if r.verdict.outcome == "medal"]
 
 
-def test_arms_that_alternated_are_compared_by_pairs_of_blocks():
-    """A machine that slows down by 20 % while arms run A B B A: the planted ratio comes back all the same."""
+def alternating(pairs: int) -> Summary:
+    """Arms a and b, planted at 100 and 110 tok/s, in A B B A blocks on a machine that slows down by 20 %."""
     made, records = MadeLadder({"a": 1.0, "b": 1.0}), []
-    for block in range(1, 25):
-        arm = "ABBA"[(block - 1) % 4].lower()
-        speed = {"a": 100.0, "b": 110.0}[arm] * (1 - 0.2 * block / 24)
+    for block in range(1, 2 * pairs + 1):
+        arm = "abba"[(block - 1) % 4]
+        speed = {"a": 100.0, "b": 110.0}[arm] * (1 - 0.1 * block / pairs)
         record = made.cell(arm, "one", "alone", 1, (block - 1) // 2)
         record.cell = msgspec.structs.replace(record.cell, block=block)
         record.requests = [request(0, 21, speed * (1 + 0.001 * (block % 3)))]
         records.append(record)
-    found = summarise(made.manifest(), records)
+    return summarise(made.manifest(), records)
+
+
+def test_arms_that_alternated_are_compared_by_pairs_of_blocks():
+    found = alternating(12)
     ratio = found.ratio(row(found, "One request, decode"), "b", "a")
     assert ratio is not None
     assert (ratio.blocks, ratio.n_a, ratio.n_b) == (True, 12, 12)
     assert ratio.ratio == pytest.approx(1.1, abs=0.002)
     assert ratio.p is not None
     assert ratio.p < 1e-9
+    assert row(found, "One request, decode").verdict.leader == "b"
+
+
+def test_too_few_pairs_of_blocks_are_called_so():
+    found = alternating(4)
+    decode = row(found, "One request, decode")
+    assert decode.verdict.outcome == "too few repeats"
+    assert wording.verdict(found, decode) == "no claim: 4 of 6 pairs of blocks"
+    assert wording.brief(found, decode) == "no claim (4 of 6)"
 
 
 def test_holm_takes_a_medal_away_but_leaves_the_interval():

@@ -216,10 +216,13 @@ def _positive(values: Sequence[float]) -> Array:
 
 def _by_pair(found: Iterable[tuple[int, float]]) -> dict[int, float]:
     """Pair of blocks -> mean log of one arm's repeats in it."""
+    repeats = list(found)
+    if not repeats:
+        return {}
     grouped: dict[int, list[float]] = {}
-    for block, value in found:
-        grouped.setdefault((block - 1) // 2, []).append(value)
-    return {pair: float(np.log(_positive(values)).mean()) for pair, values in grouped.items()}
+    for (block, _), log in zip(repeats, np.log(_positive([value for _, value in repeats])), strict=True):
+        grouped.setdefault((block - 1) // 2, []).append(float(log))
+    return {pair: sum(logs) / len(logs) for pair, logs in grouped.items()}
 
 
 def _welch(x: Array, y: Array) -> tuple[float, float, float]:
