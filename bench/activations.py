@@ -29,7 +29,7 @@ from onechip.models import decoder
 from onechip.models.config import ModelConfig, read_config
 from onechip.models.layout import Params
 from onechip.models.tokenizer import Tokenizer
-from onechip.models.weights import load_weights, quantize_params
+from onechip.models.weights import weight_reader
 
 ACORN = Path(onechip.models.__file__).parent / "acorn"
 TEXTS = 100
@@ -58,11 +58,10 @@ def arithmetic(
     config: ModelConfig, wish: Dtype, kernels: Kernels, float32: bool = False
 ) -> Callable[..., jax.Array]:
     """tokens [T] -> log-probabilities [T, V] with 4-bit weights."""
-    params = quantize_params(load_weights(ACORN, config), config)
-    precision = placement.choose_precision(wish, frozenset(), "cpu", kernels)
+    precision = placement.choose_precision(config, wish, {}, "cpu", kernels)
     if float32:
-        precision = placement.Precision(jnp.float32, True, False)
-    placed = placement.place(params, precision)
+        precision = placement.Precision(jnp.float32, rounded="int4")
+    placed = placement.place(config, weight_reader(ACORN, config), precision)
     return jax.jit(partial(forward, config, precision.kernels, precision.activations, placed))
 
 

@@ -18,11 +18,12 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 
-from onechip.kernels.api import GROUP, SPAN_BLOCK, Draw, HeadSpec, Int4, Norm, Panels
+from onechip.kernels.api import GROUP, SPAN_BLOCK, Draw, HeadSpec, Int4, Int8, Norm, Panels
 from onechip.kernels.cpu import weights
 from onechip.kernels.cpu.arena import Arena
 from onechip.kernels.cpu.attention import attend_rows
 from onechip.kernels.cpu.ops import CpuKernels
+from onechip.models.quant import quantize_int8
 
 HIDDEN, WIDE, WIDEST, QKV, QUERIES, PLE, VOCAB = 1536, 6144, 12288, 2560, 2048, 256, 262_144
 """Of Gemma 4 E2B; the MLP of the last 20 layers is the widest one. QKV and QUERIES: of sliding layers."""
@@ -82,7 +83,7 @@ def weight(kind: str, outputs: int, inputs: int, *, exact: bool = False, paired:
         )
     dense = repeated(rng.normal(0, 0.02, (rows, inputs)).astype(ml_dtypes.bfloat16))
     if kind == "int8":
-        return weights.pack(dense, kind="int8", exact=exact, paired=paired, arena=Arena())
+        return weights.pack(Int8(*quantize_int8(dense)), exact=exact, paired=paired, arena=Arena())
     return weights.pack(dense, exact=exact, paired=paired, arena=Arena())
 
 

@@ -10,10 +10,11 @@ import numpy as np
 
 from onechip.convert.shapes import SHAPES
 from onechip.convert.synth_tokenizer import build_tokenizer
+from onechip.kernels.api import Int4
 from onechip.models.config import parse_config
 from onechip.models.layout import empty_params, expected_tensors, put
 from onechip.models.quant import BFLOAT16, dequantize_int4, quantize_int4
-from onechip.models.weights import host_int4, save_checkpoint
+from onechip.models.weights import save_checkpoint
 
 VOCABULARY = 512
 TEMPLATE = "{{ bos_token }}{% for m in messages %}{{ m['content'] }}{% endfor %}"
@@ -82,7 +83,7 @@ def make(folder: Path, raw: dict[str, Any], *, int4: str = "linears", seed: int 
         values = (rng.standard_normal(spec.shape) * 0.05).astype(BFLOAT16)
         leaf: Any = values
         if len(spec.shape) == 2 and int4 != "no":
-            weight = host_int4(*quantize_int4(values))
+            weight = Int4(*quantize_int4(values))
             packed = int4 == "tables" or (int4 == "linears" and not spec.table)
             packed = packed and spec.path != ("lm_head",)
             leaf = weight if packed else dequantize_int4(weight.packed, weight.scale).astype(BFLOAT16)

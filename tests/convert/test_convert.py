@@ -24,9 +24,10 @@ from onechip.errors import CheckpointError, UsageError
 from onechip.kernels.api import Int4
 from onechip.models.config import read_config
 from onechip.models.layout import expected_tensors
+from onechip.models.leaf import quantize_params
 from onechip.models.quant import dequantize_int4
 from onechip.models.tensorfile import TensorFile, TensorInfo, dtype_name, write_tensors
-from onechip.models.weights import load_weights, quantize_params
+from onechip.models.weights import load_weights
 from tests.convert.made import FAMILIES, GEMMA3, GEMMA4, make
 
 INT4_FORMS = ("w4a16-emb4", "gguf-q4_0")
@@ -273,7 +274,7 @@ def test_the_head_width_that_transformers_leaves_out_is_written_back(tmp_path: P
 @pytest.mark.parametrize(
     ("form", "tables", "message"),
     [
-        ("int8", None, r"--to is int8: it must be one of bf16, w4a16, .*gguf, q4_0"),
+        ("int8", None, r"--to is int8: it must be one of bf16, w4a16, .*gguf, q8_0, q4_0"),
         ("gguf", "q6_k", "--tables is for gguf-q4_0 only"),
         ("q4_0", "q5_1", "--tables is q5_1: it must be one of q4_0, q6_k, bf16"),
         ("w4a16", None, "is w4a16 already: copy it"),

@@ -15,12 +15,13 @@ from onechip.engine.core import Engine
 from onechip.engine.plan import Plan, make_plan, tree_bytes
 from onechip.engine.types import Dtype, EngineConfig
 from onechip.errors import CapacityError, UsageError
+from onechip.kernels.api import Int4, Kind
 from onechip.kernels.choice import choose
 from onechip.kernels.xla import PlainKernels
 from onechip.models.config import ModelConfig, parse_config, read_config
 from onechip.models.layout import expected_tensors, get, put
 from onechip.models.quant import quantize_int4
-from onechip.models.weights import host_int4, load_weights, packable, quantize_params
+from onechip.models.weights import load_weights, weight_reader
 
 GIB = 2**30
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -34,11 +35,9 @@ def e2b() -> ModelConfig:
 
 
 def planned(config: ModelConfig, chip: Chip, *, int4: bool = False, **wishes: int) -> Plan:
-    precision = placement.choose_precision(
-        "w4a16" if int4 else "bf16", frozenset(), chip.platform, PlainKernels()
-    )
-    linear = frozenset(spec.name for spec in expected_tensors(config) if spec.linear)
-    weights = placement.planned_bytes(config, precision, linear if int4 else frozenset())
+    wish: Dtype = "w4a16" if int4 else "bf16"
+    precision = placement.choose_precision(config, wish, {}, chip.platform, PlainKernels())
+    weights = placement.planned_bytes(config, precision)
     return make_plan(config, EngineConfig(Path("x"), **wishes), chip, precision, weights)
 
 
@@ -128,11 +127,11 @@ def test_acorn_needs_what_was_planned(acorn_engine: Engine) -> None:
 
 @pytest.mark.parametrize("case", ["e2b", "e4b", "12b", "31b"])
 @pytest.mark.parametrize("dtype", ["bf16", "f32"])
-def test_planned_weights_are_the_placed_ones(case: str, dtype: str) -> None:
+def test_planned_weights_are_the_placed_ones(case: str, dtype: Dtype) -> None:
     config = read_config(GOLDEN / case)
-    precision = placement.choose_precision(dtype, frozenset(), "cpu", PlainKernels())  # type: ignore[arg-type]
-    placed = placement.place(load_weights(GOLDEN / case, config), precision)
-    assert tree_bytes(placed) == placement.planned_bytes(config, precision, frozenset())
+    precision = placement.choose_precision(config, dtype, {}, "cpu", PlainKernels())
+    placed = placement.place(config, weight_reader(GOLDEN / case, config), precision)
+    assert tree_bytes(placed) == placement.planned_bytes(config, precision)
 
 
 def test_planned_weights_are_the_placed_ones_where_some_are_int4() -> None:
@@ -140,34 +139,30 @@ def test_planned_weights_are_the_placed_ones_where_some_are_int4() -> None:
     config = read_config(GOLDEN / "e2b")
     params = load_weights(GOLDEN / "e2b", config)
     dense = {"layers.0.self_attn.v_proj.weight", "layers.1.mlp.gate_proj.weight"}
-    int4 = set()
+    stored: dict[str, Kind] = {}
     for spec in expected_tensors(config):
         if (spec.table or spec.linear) and spec.name not in dense and spec.shape[1] % 32 == 0:
-            put(params, spec.path, host_int4(*quantize_int4(get(params, spec.path))))
-            int4.add(spec.name)
-    assert "embed_tokens.weight" in int4
-    precision = placement.choose_precision("auto", frozenset(int4), "gpu", PlainKernels())
-    assert precision.packed_tables == ("embed_tokens.weight", "embed_tokens_per_layer.weight")
-    placed = placement.place(params, precision)
-    assert tree_bytes(placed) == placement.planned_bytes(config, precision, frozenset(int4))
-    assert placement.planned_bytes(config, precision, frozenset(int4)) > placement.planned_bytes(
-        config, precision, frozenset(int4 | dense)
+            put(params, spec.path, Int4(*quantize_int4(get(params, spec.path))))
+            stored[spec.name] = "int4"
+    assert "embed_tokens.weight" in stored
+    precision = placement.choose_precision(config, "auto", stored, "gpu", PlainKernels())
+    assert precision.describe() == "int4 weights and tables, bfloat16 activations"
+    placed = placement.place(config, lambda spec: get(params, spec.path), precision)
+    assert tree_bytes(placed) == placement.planned_bytes(config, precision)
+    packed = placement.choose_precision(
+        config, "auto", stored | dict.fromkeys(dense, "int4"), "gpu", PlainKernels()
     )
+    assert placement.planned_bytes(config, precision) > placement.planned_bytes(config, packed)
 
 
 @pytest.mark.parametrize("case", ["e2b", "12b", "31b"])
-@pytest.mark.parametrize("dtype", ["bf16", "w4a8"])
+@pytest.mark.parametrize("dtype", ["bf16", "w8a8", "w4a8"])
 def test_planned_panels_are_the_placed_ones(case: str, dtype: Dtype) -> None:
-    """The CPU's kernels pad weights to whole panels and blocks; int4 ones stay packed."""
+    """The CPU's kernels pad weights to whole panels and blocks; quantised ones stay packed."""
     kernels, why_not = choose("cpu")
     if why_not is not None:
         pytest.skip(why_not)
     config = read_config(GOLDEN / case)
-    params = load_weights(GOLDEN / case, config)
-    int4 = frozenset[str]()
-    if dtype == "w4a8":
-        params = quantize_params(params, config)
-        int4 = frozenset(spec.name for spec in expected_tensors(config) if packable(spec))
-    precision = placement.choose_precision(dtype, frozenset(), "cpu", kernels)
-    placed = placement.place(params, precision)
-    assert tree_bytes(placed) == placement.planned_bytes(config, precision, int4)
+    precision = placement.choose_precision(config, dtype, {}, "cpu", kernels)
+    placed = placement.place(config, weight_reader(GOLDEN / case, config), precision)
+    assert tree_bytes(placed) == placement.planned_bytes(config, precision)

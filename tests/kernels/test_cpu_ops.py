@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 from onechip.kernels import xla
-from onechip.kernels.api import GROUP, Activation, Int4, Norm, Panels
+from onechip.kernels.api import GROUP, Activation, Int4, Int8, Norm, Panels
 from onechip.kernels.cpu import library, weights
-from onechip.models.quant import quantize_int4
+from onechip.models.quant import quantize_int4, quantize_int8
 
 if (why_not := library.available()) is not None:
     pytest.skip(why_not, allow_module_level=True)
@@ -88,13 +88,12 @@ class Maker:
     def weight(self, outputs: int, inputs: int, paired: bool = False) -> Pair:
         """Rows with a length near 1, so that results are of size 1."""
         values = self.normal(outputs, inputs) / np.float32(inputs**0.5)
-        leaf: Any = values
+        leaf: Any = values.astype(weights.BFLOAT16)
         if self.kind == "int4":
             leaf = Int4(*quantize_int4(values))
-        elif self.kind == "bf16":
-            leaf = values.astype(weights.BFLOAT16)
-        kind: Any = "int8" if self.kind == "int8" else None
-        packed = weights.pack(leaf, kind=kind, exact=self.exact, paired=paired)
+        elif self.kind == "int8":
+            leaf = Int8(*quantize_int8(values))
+        packed = weights.pack(leaf, exact=self.exact, paired=paired)
         return Pair(packed, jnp.asarray(weights.unpack(packed)))
 
     def norm(self, width: int, offset: float = 0) -> Norm:

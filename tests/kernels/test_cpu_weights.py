@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from typing import Any
 
 import gguf
 import jax
@@ -12,10 +13,11 @@ import psutil
 import pytest
 from numpy.typing import NDArray
 
-from onechip.kernels.api import GROUP, Int4, Panels
+from onechip.kernels import xla
+from onechip.kernels.api import GROUP, Int4, Int8, Panels
 from onechip.kernels.cpu import library, weights
 from onechip.kernels.cpu.arena import Arena
-from onechip.models.quant import dequantize_int4, quantize_int4, unpack
+from onechip.models.quant import dequantize_int4, quantize_int4, quantize_int8, unpack
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 SIZES = [(1, 32), (16, 64), (17, 96), (40, 160), (64, 2048), (96, 1568)]
@@ -98,7 +100,8 @@ def test_bf16_keeps_its_bits_where_the_layout_says(outputs: int, inputs: int) ->
 def test_int8_is_q8_0(outputs: int, inputs: int, dtype: np.dtype) -> None:
     weight = (dense(outputs, inputs) * np.float32(0.02)).astype(dtype)
     weight[0, :32] = 0
-    panels = weights.pack(weight, kind="int8")
+    panels = weights.pack(Int8(*quantize_int8(weight)))
+    assert (panels.kind, panels.scale) == ("int8", "half")
     assert panels.data.nbytes == weights.packed_bytes("int8", outputs, inputs)
     q8_0 = gguf.GGMLQuantizationType.Q8_0
     stored = gguf.quants.quantize(weight.astype(np.float32), q8_0)
@@ -127,7 +130,7 @@ def test_paired_halves_take_turns(half: int) -> None:
 def test_padding_is_zeros() -> None:
     """Outputs and inputs that fill up the last panel and block add nothing to a sum, in any kind."""
     weight = np.ones((3, 32), BFLOAT16)
-    for lines, panels in (32, weights.pack(weight)), (16, weights.pack(weight, kind="int8")):
+    for lines, panels in (32, weights.pack(weight)), (16, weights.pack(Int8(*quantize_int8(weight)))):
         lanes = panels.data[0, : lines * 64].reshape(lines, 16, -1)
         assert lanes[: lines // 2, :3].any(axis=-1).all()
         assert not lanes[:, 3:].any()
@@ -137,6 +140,22 @@ def test_padding_is_zeros() -> None:
     assert {level_at(memory, lane, column) for lane in range(3) for column in range(32, 64)} == {0}
     assert not any(any(scale_at(memory, lane, column)) for lane in range(3, 16) for column in (0, 32))
     assert not any(any(scale_at(memory, lane, 32)) for lane in range(3))
+
+
+@pytest.mark.parametrize("paired", [False, True])
+@pytest.mark.parametrize("kind", ["bf16", "int8", "int4"])
+def test_parts_are_packed_as_one(kind: str, paired: bool) -> None:
+    """As q, k and v are, or gate and up; here they end in the midst of a panel."""
+    parts = [dense(outputs, 96) for outputs in (21, 8, 21)]
+    leaves: list[Any] = {
+        "bf16": lambda: [part.astype(BFLOAT16) for part in parts],
+        "int8": lambda: [Int8(*quantize_int8(part)) for part in parts],
+        "int4": lambda: [Int4(*quantize_int4(part)) for part in parts],
+    }[kind]()
+    together = weights.pack(*leaves, paired=paired)
+    whole = weights.pack(xla.stack(leaves), paired=paired)
+    assert (together.kind, together.shape, together.scale) == (whole.kind, (50, 96), whole.scale)
+    np.testing.assert_array_equal(together.data, whole.data)
 
 
 def test_rows_of_another_array_are_packed_where_they_are() -> None:
@@ -149,19 +168,20 @@ def test_what_cannot_be_packed_is_refused() -> None:
     good = int4(4, 64, BFLOAT16)
     with pytest.raises(ValueError, match=r"float32: bfloat16"):
         weights.pack(dense(4, 64))
-    with pytest.raises(ValueError, match=r"float64"):
-        weights.pack(dense(4, 64).astype(np.float64), kind="int8")
-    with pytest.raises(ValueError, match=r"scales float32"):
+    with pytest.raises(ValueError, match=r"int8 levels are int16"):
+        weights.pack(Int8(np.zeros((4, 64), np.int16), good.scale))
+    with pytest.raises(ValueError, match=r"scales are float32"):
         weights.pack(Int4(good.packed, good.scale.astype(np.float32)))
     with pytest.raises(ValueError, match=r"scales \(4, 1\)"):
         weights.pack(Int4(good.packed, good.scale[:, :1]))
     with pytest.raises(ValueError, match="5 outputs cannot be paired"):
         weights.pack(np.zeros((5, 64), BFLOAT16), paired=True)
-    for bad in (np.nan, np.inf, -np.inf, 1e8):
-        weight = dense(40, 64)
-        weight[33, 40] = bad
-        with pytest.raises(ValueError, match="not finite, or too large"):
-            weights.pack(weight, kind="int8")
+    with pytest.raises(ValueError, match="64 and 32 inputs"):
+        weights.pack(good, int4(4, 32, BFLOAT16))
+    with pytest.raises(ValueError, match="bf16 and int4"):
+        weights.pack(good, np.zeros((4, 64), BFLOAT16))
+    with pytest.raises(ValueError, match="two dtypes"):
+        weights.pack(good, int4(4, 64, np.dtype(np.float16)))
 
 
 def test_jax_takes_panels_over_without_a_copy() -> None:

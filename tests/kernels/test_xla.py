@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from onechip.kernels import xla
-from onechip.kernels.api import SPAN_BLOCK, Int4
-from onechip.models.quant import dequantize_int4, quantize_int4
+from onechip.kernels.api import SPAN_BLOCK, Int4, Int8
+from onechip.models.quant import dequantize_int4, dequantize_int8, quantize_int4, quantize_int8
 
 
 def random(rng: np.random.Generator, *shape: int) -> np.ndarray:
@@ -51,6 +51,19 @@ def test_int4_weight_is_what_quant_says_it_is(rng: np.random.Generator, outputs:
     np.testing.assert_array_equal(dense, dequantize_int4(packed, scale).astype(np.float32))
     x = jnp.asarray(random(rng, 2, columns))
     np.testing.assert_array_equal(xla.matmul(x, weight), xla.matmul(x, dense))
+
+
+@pytest.mark.parametrize(("outputs", "columns"), [(3, 32), (64, 96), (10, 256)])
+def test_int8_weight_is_what_quant_says_it_is(rng: np.random.Generator, outputs: int, columns: int) -> None:
+    levels, scale = quantize_int8(random(rng, outputs, columns))
+    weight = Int8(jnp.asarray(levels), jnp.asarray(scale))
+    dense = xla.dequantize(weight, jnp.float32)
+    np.testing.assert_array_equal(dense, dequantize_int8(levels, scale))
+    x = jnp.asarray(random(rng, 2, columns))
+    np.testing.assert_array_equal(xla.matmul(x, weight), xla.matmul(x, dense))
+    ids = jnp.asarray([[2, 0], [1, 2]])
+    rows = xla.PlainKernels().rows(weight, ids, jnp.float32)
+    np.testing.assert_array_equal(rows, dense[ids])
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])

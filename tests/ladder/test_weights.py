@@ -55,7 +55,17 @@ def test_four_bits_are_rounded_once(model: Path, monkeypatch: pytest.MonkeyPatch
     converter = Converter(monkeypatch, "bf16")
     made = {form: get(model, form) for form in FORMS if form != "bf16"}
     assert sorted(converter.steps()) == sorted(
-        ["w4a16", "w4a16-emb4", "gguf-bf16", "gguf-f16", "gguf-f32", "gguf-q4_0", "gguf-q4_0", "gguf-q4_0"]
+        [
+            "w4a16",
+            "w4a16-emb4",
+            "gguf-bf16",
+            "gguf-f16",
+            "gguf-f32",
+            "gguf-q8_0",
+            "gguf-q4_0",
+            "gguf-q4_0",
+            "gguf-q4_0",
+        ]
     )
     parents = {(words[4], *words[5:]): words[1] for words in converter.asked}
     assert parents[("w4a16", "--round")] == str(model)

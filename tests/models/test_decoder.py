@@ -17,9 +17,10 @@ from onechip.kernels.xla import PlainKernels
 from onechip.models import decoder
 from onechip.models.config import ModelConfig, read_config, read_json
 from onechip.models.layout import Params, expected_tensors, get, put
+from onechip.models.leaf import quantize_params
 from onechip.models.quant import dequantize_int4, quantize_int4
 from onechip.models.scheme import read_scheme
-from onechip.models.weights import host_int4, int4_tensors, load_weights, quantize_params, save_checkpoint
+from onechip.models.weights import load_weights, save_checkpoint, stored_kinds
 
 PLAIN = PlainKernels()
 E2B = Path(__file__).parents[1] / "golden" / "e2b"
@@ -37,7 +38,7 @@ def packed_everywhere(scale_dtype: type | None = None) -> tuple[ModelConfig, Par
     for spec in expected_tensors(config):
         if spec.table:
             words, scale = quantize_int4(np.asarray(get(params, spec.path)))
-            put(params, spec.path, host_int4(words, scale.astype(scale_dtype or scale.dtype)))
+            put(params, spec.path, Int4(words, scale.astype(scale_dtype or scale.dtype)))
     return config, params
 
 
@@ -51,7 +52,7 @@ def test_packed_tables_are_saved_and_loaded_exactly(scale_dtype: type | None, tm
         assert ours.dtype == theirs.dtype
         np.testing.assert_array_equal(ours, theirs)
     linears = {spec.name for spec in expected_tensors(config) if spec.linear}
-    assert int4_tensors(tmp_path, config) == linears | TABLES
+    assert stored_kinds(tmp_path, config) == dict.fromkeys(linears | TABLES, "int4")
     groups = read_json(tmp_path / "config.json")["quantization_config"]["config_groups"]
     assert [group["targets"] for group in groups.values()] == [["Linear"], MODULES]
 
@@ -103,7 +104,9 @@ def test_a_model_with_packed_tables_computes_what_its_values_say() -> None:
     positions = jnp.broadcast_to(jnp.arange(12), (2, 12))
 
     def logits(packed: bool) -> np.ndarray:
-        placed = placement.place(params, placement.Precision(jnp.float32, True, packed))
+        kinds = dict.fromkeys((s.name for s in expected_tensors(config) if s.linear or s.table), "int4")
+        precision = placement.Precision(jnp.float32, kinds if packed else {})
+        placed = placement.place(config, lambda spec: get(params, spec.path), precision)
         assert isinstance(placed["embed"], Int4) == packed
         forward = jax.jit(partial(decoder.forward_fused, config, PLAIN, dtype=jnp.float32))
         return np.asarray(forward(placed, tokens, positions))

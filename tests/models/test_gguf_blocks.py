@@ -8,7 +8,7 @@ import pytest
 from gguf import GGMLQuantizationType, quants
 
 from onechip.models.gguf import blocks
-from onechip.models.quant import aligned_empty, dequantize_int4
+from onechip.models.quant import aligned_empty, dequantize_int4, dequantize_int8, to_q8_0
 from tests.models.gguf_files import random_blocks
 
 TYPES = [
@@ -48,15 +48,27 @@ def test_q4_0_is_int4_to_the_bit() -> None:
     )
 
 
+def test_q8_0_is_int8_to_the_bit() -> None:
+    raw = random_blocks(GGMLQuantizationType.Q8_0, 7, 128)
+    raw.reshape(7, -1, 34)[:, :, 1] &= 0x7B
+    levels, scale = blocks.int8(raw)
+    assert (levels.dtype, levels.shape, scale.dtype) == (np.int8, (7, 128), np.float16)
+    np.testing.assert_array_equal(
+        dequantize_int8(levels, scale), quants.dequantize(raw, GGMLQuantizationType.Q8_0)
+    )
+    np.testing.assert_array_equal(to_q8_0(levels, scale), raw)
+
+
 def test_rows_are_done_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """On several threads, the last part shorter."""
     raw = random_blocks(GGMLQuantizationType.Q8_0, 37, 64)
     raw.reshape(37, -1, 34)[:, :, 1] &= 0x7B
     q4_0 = random_blocks(GGMLQuantizationType.Q4_0, 37, 64)
-    whole, packed = blocks.dense(raw, "Q8_0", BFLOAT16), blocks.int4(q4_0)[0]
+    whole, levels, packed = blocks.dense(raw, "Q8_0", BFLOAT16), blocks.int8(raw)[0], blocks.int4(q4_0)[0]
     monkeypatch.setattr(blocks, "_TASK_ELEMENTS", 256)
     np.testing.assert_array_equal(blocks.dense(raw, "Q8_0", BFLOAT16), whole)
     np.testing.assert_array_equal(blocks.int4(q4_0)[0], packed)
+    np.testing.assert_array_equal(blocks.int8(raw)[0], levels)
 
 
 def test_arrays_stand_where_the_device_can_take_them_over() -> None:

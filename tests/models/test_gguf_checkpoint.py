@@ -11,13 +11,13 @@ import pytest
 from gguf import GGMLQuantizationType, quants
 
 from onechip.errors import CheckpointError
-from onechip.kernels.api import Int4
+from onechip.kernels.api import Int4, Int8
 from onechip.models.config import read_config
 from onechip.models.gguf.names import gguf_tensor
 from onechip.models.gguf.view import view
 from onechip.models.layout import Params, TensorSpec, expected_tensors, get
-from onechip.models.quant import dequantize_int4
-from onechip.models.weights import int4_tensors, load_weights
+from onechip.models.leaf import expand
+from onechip.models.weights import load_weights, stored_kinds
 from tests.models.gguf_files import VOCAB, config, to_file, values, write
 
 Type = GGMLQuantizationType
@@ -47,41 +47,41 @@ def test_values_that_a_file_holds_come_back(tmp_path: Path, architecture: str, k
         np.testing.assert_array_equal(leaf.reshape(spec.shape).astype(np.float32), stored.astype(np.float32))
 
 
+@pytest.mark.parametrize("kind", [Type.Q4_0, Type.Q8_0], ids=lambda kind: kind.name)
 @pytest.mark.parametrize("architecture", ["gemma4", "llama"])
-def test_q4_0_keeps_its_values(tmp_path: Path, architecture: str) -> None:
+def test_q4_0_and_q8_0_keep_their_values(tmp_path: Path, architecture: str, kind: Type) -> None:
     """Linear weights and tables, in llama with the rows of Q and K in our order."""
-    path = write(tmp_path / "x.gguf", architecture, types={"linear": Type.Q4_0, "table": Type.Q4_0})
+    path = write(tmp_path / "x.gguf", architecture, types={"linear": kind, "table": kind})
     params, model = load(path), config(architecture)
     packed = set()
     for spec in specs_of(architecture).values():
         leaf = get(params, spec.path)
-        if not isinstance(leaf, Int4):
+        if not isinstance(leaf, Int4 | Int8):
             continue
         packed.add(spec.name)
         assert leaf.scale.dtype == np.float16
-        stored = quants.dequantize(quants.quantize(to_file(spec, model), Type.Q4_0), Type.Q4_0)
+        stored = quants.dequantize(quants.quantize(to_file(spec, model), kind), kind)
         heads = gguf_tensor(spec, model).heads
         if heads:
             pairs = stored.reshape(heads, spec.shape[0] // heads // 2, 2, -1)
             stored = pairs.swapaxes(1, 2).reshape(spec.shape)
-        np.testing.assert_array_equal(
-            dequantize_int4(np.asarray(leaf.packed), np.asarray(leaf.scale)), stored
-        )
+        np.testing.assert_array_equal(expand(leaf, np.float32), stored)
     expected = {name for name, spec in specs_of(architecture).items() if spec.linear or spec.table}
     assert packed == expected
     folder = view(path, tmp_path / "views")
-    assert int4_tensors(folder, read_config(folder)) == expected
+    kinds = dict.fromkeys(expected, "int4" if kind is Type.Q4_0 else "int8")
+    assert stored_kinds(folder, read_config(folder)) == kinds
 
 
 @pytest.mark.parametrize("dtype", [np.dtype(np.float32), BFLOAT16], ids=str)
 def test_other_types_become_dense(tmp_path: Path, dtype: np.dtype[Any]) -> None:
-    """Q8_0 linears beside a Q6_K table, and one Q4_1 tensor among Q8_0 ones."""
+    """Q5_0 linears beside a Q6_K table, and one Q4_1 tensor among them."""
     name = "layers.0.mlp.up_proj.weight"
-    types = {"linear": Type.Q8_0, "table": Type.Q6_K, "blk.0.ffn_up.weight": Type.Q4_1}
+    types = {"linear": Type.Q5_0, "table": Type.Q6_K, "blk.0.ffn_up.weight": Type.Q4_1}
     path = write(tmp_path / "x.gguf", "gemma3", types=types)
     params = load(path, dtype)
     specs, model = specs_of("gemma3"), config("gemma3")
-    for spec, kind in ((specs[name], Type.Q4_1), (specs["layers.1.mlp.up_proj.weight"], Type.Q8_0)):
+    for spec, kind in ((specs[name], Type.Q4_1), (specs["layers.1.mlp.up_proj.weight"], Type.Q5_0)):
         stored = quants.dequantize(quants.quantize(to_file(spec, model), kind), kind)
         np.testing.assert_array_equal(get(params, spec.path), stored.astype(dtype))
     assert params["embed"].shape == (VOCAB, 256)

@@ -17,8 +17,9 @@ from onechip.models.chat_parser import CallArguments, CallOpen, ChatParser, Text
 from onechip.models.chat_template import ChatTemplate
 from onechip.models.config import read_config
 from onechip.models.layout import Params
+from onechip.models.leaf import quantize_params
 from onechip.models.tokenizer import Tokenizer
-from onechip.models.weights import load_weights, quantize_params
+from onechip.models.weights import load_weights
 from tools.acorn import questions
 from tools.acorn.greedy import Greedy, Task
 from tools.acorn.samples import END_OF_TURN, MODEL_DIR, called

@@ -61,7 +61,8 @@ class Summary:
         if notes.levels:
             lines.append(f"Rounded to int4, as --round allows: {len(notes.levels)} tensors.")
         for encoding, count in notes.rounded.items():
-            lines.append(f"Rounded to {encoding}: {count:,} values, which it does not hold exactly.")
+            name = "Q8_0" if encoding == "INT8" else encoding
+            lines.append(f"Rounded to {name}: {count:,} values, which it does not hold exactly.")
         if notes.between:
             lines.append(f"Levels kept, scale the float16 nearest to it: {notes.between:,} groups of 32.")
         if notes.kept:
@@ -141,7 +142,7 @@ def _write_gguf(
     notes: Notes,
     progress: Progress | None,
 ) -> int:
-    most = "Q4_0" if form.linears == "INT4" else form.linears
+    most = {"INT4": "Q4_0", "INT8": "Q8_0"}.get(form.linears, form.linears)
     metadata = general_metadata(source.config, source.name, most) | model_metadata(source.config)
     metadata |= source.tokenizer_keys()
     metadata |= settings_metadata(source.config, source.config_json, source.generation_json())

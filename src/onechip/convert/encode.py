@@ -17,9 +17,18 @@ from onechip.convert import q6_k
 from onechip.convert.forms import Encoding
 from onechip.convert.grid import find_grid
 from onechip.errors import CheckpointError
-from onechip.kernels.api import GROUP, Int4
+from onechip.kernels.api import GROUP, Int4, Int8, Kind, Leaf, kind_of
 from onechip.models.layout import TensorSpec
-from onechip.models.quant import BFLOAT16, dequantize_int4, quantize_int4, row_blocks, to_q4_0
+from onechip.models.leaf import expand
+from onechip.models.quant import (
+    BFLOAT16,
+    quantize_int4,
+    quantize_int8,
+    row_blocks,
+    to_q4_0,
+    to_q8_0,
+    unpack,
+)
 
 Array = NDArray[Any]
 Index = slice | Array
@@ -41,16 +50,17 @@ class Tensor(Protocol):
     Attributes:
         name: for a person.
         shape: of the whole.
-        int4: whether rows come as Int4; else as dense arrays of `dtype`.
+        kind: whether rows come as Int4, Int8, or dense arrays.
+        dtype: of these arrays, or of the scales.
     """
 
     name: str
     shape: tuple[int, ...]
-    int4: bool
+    kind: Kind
     dtype: np.dtype[Any]
 
     def rows(self, index: Index) -> Any:
-        """These rows: an Int4 or an array."""
+        """These rows: an Int4, an Int8 or an array."""
 
 
 @dataclass
@@ -76,7 +86,7 @@ def dense(
     """The tensor's values plus `shift` in a dense encoding, its rows in `order`."""
     for start, index in _blocks(tensor, order):
         part = tensor.rows(index)
-        values = dequantize_int4(part.packed, part.scale) if isinstance(part, Int4) else part
+        values = _values(part)
         if shift:
             values = values.astype(np.float32) + np.float32(shift)
         yield _cast(values, encoding, tensor.name, start, notes)
@@ -104,17 +114,21 @@ def _cast(values: Array, encoding: Encoding, name: str, start: int, notes: Notes
 
 def rounds(tensor: Tensor, allowed: bool) -> bool:
     """Whether a tensor is to be rounded to int4: that is allowed, and a sample of its rows is on no grid."""
-    if tensor.int4 or not allowed:
+    if tensor.kind == "int4" or not allowed:
         return False
     rows = np.unique(np.linspace(0, tensor.shape[0] - 1, _SAMPLE_ROWS).astype(np.int64))
-    return bool(find_grid(tensor.rows(rows)).off.any())
+    return bool(find_grid(_values(tensor.rows(rows))).off.any())
+
+
+def _values(part: Leaf) -> Array:
+    """Rows as a dense array, int4 and int8 ones exactly in float32."""
+    return part if kind_of(part) == "dense" else expand(part, np.float32)
 
 
 def scale_dtype(tensor: Tensor, allowed: bool) -> np.dtype[Any]:
     """Of the scales that `int4` gives: the source's, bfloat16 if it rounds, float16 if it finds a grid."""
-    if tensor.int4:
-        scales: np.dtype[Any] = tensor.rows(slice(0, 1)).scale.dtype
-        return scales
+    if tensor.kind == "int4":
+        return tensor.dtype
     return DTYPES["BF16" if rounds(tensor, allowed) else "F16"]
 
 
@@ -141,9 +155,9 @@ def int4(tensor: Tensor, allowed: bool, order: Array | None, notes: Notes) -> It
         if isinstance(part, Int4):
             yield np.asarray(part.packed), np.asarray(part.scale)
         elif rounding:
-            yield _rounded(part, tensor.name)
+            yield _rounded(_values(part), tensor.name)
         else:
-            yield _on_grid(part, allowed, tensor.name, start, notes)
+            yield _on_grid(_values(part), allowed, tensor.name, start, notes)
 
 
 def _rounded(weight: Array, name: str) -> tuple[Array, Array]:
@@ -188,16 +202,36 @@ def _half(scale: Array, name: str, start: int) -> Array:
         row, group = np.argwhere(~same)[0]
         raise CheckpointError(
             f"{name}, row {start + row}, group {group}: its scale is {float(scale[row, group]):.9g}, which "
-            "float16, in which Q4_0 has scales, does not hold. Convert to bf16 first, and that with --round."
+            "float16, in which GGUF has scales, does not hold. Convert to bf16 first, and that with --round."
         )
     return half
+
+
+def q8_0(tensor: Tensor, order: Array | None, notes: Notes) -> Iterator[Array]:
+    """The tensor in Q8_0 blocks, [rows, bytes]: int8 and int4 levels as they are, all else rounded."""
+    for start, index in _blocks(tensor, order):
+        part = tensor.rows(index)
+        if isinstance(part, Int4):
+            part = Int8(unpack(part.packed), _half(part.scale, tensor.name, start))
+        elif not isinstance(part, Int8):
+            part = _rounded_to_int8(part, tensor.name, notes)
+        yield to_q8_0(np.asarray(part.levels), np.asarray(part.scale))
+
+
+def _rounded_to_int8(weight: Array, name: str, notes: Notes) -> Int8:
+    try:
+        rounded = Int8(*quantize_int8(weight))
+    except ValueError as error:
+        raise CheckpointError(f"{name} cannot be rounded to Q8_0: {error}.") from None
+    notes.rounded["INT8"] += int((expand(rounded, np.float32) != weight.astype(np.float32)).sum())
+    return rounded
 
 
 def q6_k_blocks(tensor: Tensor, notes: Notes) -> Iterator[Array]:
     """The tensor in Q6_K blocks, [rows, bytes]. Raises CheckpointError if rows do not divide into blocks."""
     for _, index in _blocks(tensor, None):
         part = tensor.rows(index)
-        values = dequantize_int4(part.packed, part.scale) if isinstance(part, Int4) else part
+        values = _values(part)
         notes.rounded["Q6_K"] += values.size
         yield q6_k.quantize(values.astype(np.float32))
 

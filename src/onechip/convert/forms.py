@@ -13,7 +13,7 @@ from onechip.models.gguf.view import linked_files
 from onechip.models.weights import open_files
 
 Container = Literal["safetensors", "gguf"]
-Encoding = Literal["BF16", "F16", "F32", "INT4", "Q6_K"]
+Encoding = Literal["BF16", "F16", "F32", "INT4", "INT8", "Q6_K"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Form:
 
     Attributes:
         linears: of the linear weights of the layers and the projection of the per-layer embeddings. INT4 is
-            pack-quantized W4A16 in safetensors and Q4_0 in GGUF.
+            pack-quantized W4A16 in safetensors and Q4_0 in GGUF, INT8 is Q8_0.
         tables: of the embedding tables and an untied head; None leaves them as exact as the source has them.
     """
 
@@ -41,10 +41,11 @@ FORMS = {
         Form("gguf-bf16", "gguf", "BF16", "BF16"),
         Form("gguf-f16", "gguf", "F16", "F16"),
         Form("gguf-f32", "gguf", "F32", "F32"),
+        Form("gguf-q8_0", "gguf", "INT8", "INT8"),
         Form("gguf-q4_0", "gguf", "INT4", None),
     )
 }
-ALIASES = {"gguf": "gguf-bf16", "q4_0": "gguf-q4_0"}
+ALIASES = {"gguf": "gguf-bf16", "q8_0": "gguf-q8_0", "q4_0": "gguf-q4_0"}
 
 TABLES: dict[str, Encoding] = {"q4_0": "INT4", "q6_k": "Q6_K", "bf16": "BF16"}
 """What --tables may say, for gguf-q4_0 only."""

@@ -27,7 +27,7 @@ from onechip.models.gguf.names import (
 )
 from onechip.models.source import RANDOM_WEIGHTS
 
-FILE_TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "BF16": 32}
+FILE_TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q8_0": 7, "BF16": 32}
 """`general.file_type`: what most of the tensors are."""
 
 _STILL = 1e30  # divides the frequency of a pair that does not turn: the angle is then 0 in float32

@@ -39,6 +39,7 @@ GGML_TYPES = {
     "F32": GgmlType(0, 1, 4),
     "F16": GgmlType(1, 1, 2),
     "Q4_0": GgmlType(2, 32, 18),
+    "Q8_0": GgmlType(8, 32, 34),
     "Q6_K": GgmlType(14, 256, 210),
     "BF16": GgmlType(30, 1, 2),
 }

@@ -41,13 +41,13 @@ def choose(source: Source, form: Form, notes: Notes) -> list[Chosen]:
     the source left it so.
     """
     tensors = [(spec, source.tensor(spec)) for spec in expected_tensors(source.config)]
-    packed = any(tensor.int4 for spec, tensor in tensors if spec.linear)
+    packed = any(tensor.kind == "int4" for spec, tensor in tensors if spec.linear)
     chosen = []
     for spec, tensor in tensors:
         encoding = _encoding(spec, tensor, form, packed)
         if form.linears == "INT4" and packed and _layer_linear(spec) and encoding != "INT4":
             notes.kept.append(spec.name)
-        if encoding in ("INT4", "Q6_K"):
+        if encoding in ("INT4", "INT8", "Q6_K"):
             encode.check_groups(spec, BLOCK if encoding == "Q6_K" else GROUP, encoding)
         chosen.append(Chosen(spec, tensor, encoding))
     return chosen
@@ -62,19 +62,21 @@ def _encoding(spec: TensorSpec, tensor: Tensor, form: Form, packed: bool) -> Enc
     if len(spec.shape) == 1:
         return "F32" if form.container == "gguf" else "BF16"
     if _layer_linear(spec):
-        kept = form.linears == "INT4" and packed and not tensor.int4
-        return _stored(tensor) if kept else form.linears
+        kept = form.linears == "INT4" and packed and tensor.kind != "int4"
+        return _stored(tensor, form) if kept else form.linears
     # The published int4 checkpoints have no int4 head of its own.
     head = form.container == "safetensors" and not spec.table and form.tables == "INT4"
     if form.tables is None or head:
-        return _stored(tensor)
+        return _stored(tensor, form)
     return form.tables
 
 
-def _stored(tensor: Tensor) -> Encoding:
-    """The encoding that holds the tensor as it is in the source."""
-    if tensor.int4:
+def _stored(tensor: Tensor, form: Form) -> Encoding:
+    """The encoding that holds the tensor as it is in the source; safetensors have none for int8."""
+    if tensor.kind == "int4":
         return "INT4"
+    if tensor.kind == "int8":
+        return "INT8" if form.container == "gguf" else "F32"
     return next(name for name, dtype in DTYPES.items() if dtype == tensor.dtype)
 
 
@@ -138,6 +140,8 @@ def _gguf_block(source: Source, choice: Chosen, allowed: bool, notes: Notes) -> 
         return Block(
             place.name, GgufInfo("Q4_0", spec.shape), lambda: encode.q4_0(tensor, allowed, order, notes)
         )
+    if encoding == "INT8":
+        return Block(place.name, GgufInfo("Q8_0", spec.shape), lambda: encode.q8_0(tensor, order, notes))
     if encoding == "Q6_K":
         return Block(place.name, GgufInfo("Q6_K", spec.shape), lambda: encode.q6_k_blocks(tensor, notes))
     return Block(

@@ -13,7 +13,7 @@ from onechip.convert.encode import Index
 from onechip.convert.gguf_tokenizer import tokenizer_metadata
 from onechip.convert.gguf_writer import Metadata
 from onechip.errors import CheckpointError
-from onechip.kernels.api import Int4
+from onechip.kernels.api import kind_of
 from onechip.models.config import parse_config, read_json
 from onechip.models.generation import GenerationDefaults
 from onechip.models.gguf.view import linked_files
@@ -35,11 +35,11 @@ class SourceTensor:
         self.name = spec.name
         self.shape = spec.shape
         first = checkpoint.leaf(spec, slice(0, 1))
-        self.int4 = isinstance(first, Int4)
-        self.dtype: np.dtype[Any] = first.scale.dtype if isinstance(first, Int4) else first.dtype
+        self.kind = kind_of(first)
+        self.dtype: np.dtype[Any] = first.dtype if self.kind == "dense" else first.scale.dtype
 
     def rows(self, index: Index) -> Any:
-        """These rows: an Int4 or an array of `dtype`."""
+        """These rows: an Int4, an Int8 or an array of `dtype`."""
         return self._checkpoint.leaf(self._spec, index)
 
 
@@ -60,7 +60,7 @@ class Source:
         self.name = _name(path, self._folder)
         self.config_json = read_json(self._folder / "config.json")
         self.config = parse_config(self.config_json)
-        # Quantised types other than int4 are read in float32, so that nothing is rounded twice.
+        # Quantised types other than int4 and int8 are read in float32, so that nothing is rounded twice.
         self._checkpoint = open_checkpoint(self._folder, self.config, np.dtype(np.float32))
         self._checkpoint.refuse_surplus(expected_tensors(self.config))
 

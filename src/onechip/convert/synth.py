@@ -25,11 +25,12 @@ from onechip.errors import UsageError
 from onechip.kernels.api import GROUP
 from onechip.models.config import ModelConfig, parse_config
 from onechip.models.layout import TensorSpec, expected_tensors
+from onechip.models.leaf import packable
 from onechip.models.quant import pack
 from onechip.models.scheme import config_entry
 from onechip.models.source import RANDOM_WEIGHTS
 from onechip.models.tensorfile import TensorInfo, write_tensors
-from onechip.models.weights import full_name, int4_infos, packable
+from onechip.models.weights import full_name, int4_infos
 
 Array = NDArray[Any]
 Dtype = Literal["bf16", "w4a16"]

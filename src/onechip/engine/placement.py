@@ -5,7 +5,7 @@ many bytes that is.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,14 +13,28 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from onechip.engine.types import INT4_DTYPES, Dtype
+from onechip.engine.types import Dtype
 from onechip.errors import UsageError
-from onechip.kernels.api import INT4_BYTES, Int4, Kernels, Leaf
+from onechip.kernels.api import QUANTIZED_BYTES, Kernels, Kind, Leaf
 from onechip.kernels.xla import PlainKernels
 from onechip.models import decoder
 from onechip.models.architecture import ModelConfig
-from onechip.models.layout import EMBED, HEAD, PLE_EMBED, Params, TensorSpec, TreePath, expected_tensors
-from onechip.models.quant import dequantize_int4
+from onechip.models.layout import (
+    EMBED,
+    HEAD,
+    PLE_EMBED,
+    Params,
+    TensorSpec,
+    TreePath,
+    empty_params,
+    expected_tensors,
+    put,
+)
+from onechip.models.leaf import alike, expand, kind_of_all, packable, quantize
+from onechip.models.weights import Read
+
+_WEIGHTS: dict[Dtype, Kind] = {"w8a16": "int8", "w8a8": "int8", "w4a16": "int4", "w4a8": "int4"}
+_TABLES = (EMBED, PLE_EMBED, HEAD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,58 +43,73 @@ class Precision:
 
     Attributes:
         activations: dtype of activations, cache and dense weights.
-        int4: linear weights carry 4-bit values.
-        packed: they also stay packed; otherwise they are expanded once, at load.
-        packed_tables: names of the tables, and of an untied head, that stay packed too.
-        exact: int4 weights meet activations as they are; otherwise kernels round those to int8, in groups of
-            32.
+        kinds: name -> kind of the tensors that stay quantised.
+        rounded: what linear weights that are stored in more bits are rounded to at load, if anything.
+        expanded: kinds of tensors that are quantised, but expanded once, at load.
+        exact: quantised weights meet activations as they are; otherwise kernels round those to int8, in
+            groups of 32.
         kernels: who multiplies. The CPU's take weights as panels.
     """
 
     activations: Any
-    int4: bool
-    packed: bool
-    packed_tables: tuple[str, ...] = ()
+    kinds: Mapping[str, Kind] = field(default_factory=dict)
+    rounded: Kind | None = None
+    expanded: frozenset[Kind] = frozenset()
     exact: bool = True
     kernels: Kernels = field(default_factory=PlainKernels)
 
     def describe(self) -> str:
         """For the terminal: what is served, and what of it is not as small as it could be."""
         name = jnp.dtype(self.activations).name
-        if not self.int4:
+        if self.expanded:
+            what = " and ".join(sorted(self.expanded))
+            reason = f"plain JAX has no {what} product for this chip"
+            return f"{what} weights expanded to {name} at load ({reason})"
+        tables = {kind for table, kind in self.kinds.items() if table in _TABLES}
+        linears = {kind for linear, kind in self.kinds.items() if linear not in _TABLES}
+        if not self.kinds:
             return f"{name} weights"
-        if self.packed:
-            what = "int4 weights and tables" if self.packed_tables else "int4 weights"
-            return f"{what}, {name if self.exact else 'int8'} activations"
-        return f"int4 weights expanded to {name} at load (plain JAX has no int4 product for this chip)"
+        what = " and ".join(sorted(linears)) or name
+        if tables == linears:
+            what += " weights and tables"
+        else:
+            what += " weights" + (f", {' and '.join(sorted(tables))} tables" if tables else "")
+        return f"{what}, {name if self.exact else 'int8'} activations"
 
 
-def choose_precision(wish: Dtype, stored: frozenset[str], platform: str, kernels: Kernels) -> Precision:
+def choose_precision(
+    config: ModelConfig, wish: Dtype, stored: Mapping[str, Kind], platform: str, kernels: Kernels
+) -> Precision:
     """What `--dtype` means on this platform, with these kernels.
 
-    On the CPU, plain XLA would expand int4 weights again in every step, which is several times slower than
-    reading them expanded; elsewhere, and in the CPU's own kernels, they stay packed. float32 is the
+    On the CPU, plain XLA would expand quantised weights again in every step, which is several times slower
+    than reading them expanded; elsewhere, and in the CPU's own kernels, they stay packed. float32 is the
     reference: plain JAX computes it everywhere.
 
     Args:
-        stored: names of the tensors that are int4 in the checkpoint.
+        stored: name -> kind of the tensors that are quantised in the checkpoint.
 
     Raises:
         UsageError: int8 activations without kernels that have them.
     """
     if wish == "f32":
         kernels = PlainKernels()
-    if wish == "w4a8" and not kernels.packs:
+    if wish in ("w4a8", "w8a8") and not kernels.packs:
         raise UsageError(
-            "--dtype w4a8 needs the CPU's own kernels, which are not in use here (--kernels xla turns them "
-            "off, `make native` builds them): take w4a16."
+            f"--dtype {wish} needs the CPU's own kernels, which are not in use here (--kernels xla turns them"
+            f" off, `make native` builds them): take {wish.removesuffix('8')}16."
         )
-    int4 = wish in INT4_DTYPES or (wish == "auto" and bool(stored))
     activations = jnp.float32 if wish == "f32" else jnp.bfloat16
-    packed = int4 and (kernels.packs or platform != "cpu")
-    tables = sorted(stored & {EMBED, PLE_EMBED, HEAD}) if packed else ()
-    exact = not (kernels.packs and int4 and wish != "w4a16")
-    return Precision(activations, int4, packed, tuple(tables), exact, kernels)
+    if wish in ("bf16", "f32"):
+        return Precision(activations, kernels=kernels)
+    rounded, kinds = _WEIGHTS.get(wish), dict(stored)
+    if rounded is not None:
+        linears = (spec.name for spec in expected_tensors(config) if packable(spec))
+        kinds |= {name: rounded for name in linears if kinds.get(name) != "int4"}
+    if platform == "cpu" and not kernels.packs:
+        return Precision(activations, {}, rounded, frozenset(kinds.values()), kernels=kernels)
+    exact = not (kernels.packs and kinds and wish not in ("w4a16", "w8a16"))
+    return Precision(activations, kinds, rounded, exact=exact, kernels=kernels)
 
 
 def host_dtype(precision: Precision) -> np.dtype[Any]:
@@ -105,6 +134,11 @@ class _Product:
     def shape(self) -> tuple[int, int]:
         return sum(spec.shape[0] for spec in self.specs), self.specs[0].shape[1]
 
+    @property
+    def paired(self) -> bool:
+        """See Panels."""
+        return self.path[-1] == "gate_up"
+
 
 def _products(config: ModelConfig) -> Iterator[_Product]:
     """Every product of the model; the head is among them, and so is a tied table."""
@@ -118,75 +152,51 @@ def _products(config: ModelConfig) -> Iterator[_Product]:
         yield _Product(tuple(specs), path)
 
 
-def planned_bytes(config: ModelConfig, precision: Precision, int4: frozenset[str]) -> int:
-    """Bytes of all weights on the device.
+def _not_multiplied(config: ModelConfig) -> Iterator[TensorSpec]:
+    """Norms, scalars, and tables of which rows are only fetched."""
+    multiplied = {spec.name for product in _products(config) for spec in product.specs}
+    return (spec for spec in expected_tensors(config) if spec.name not in multiplied)
 
-    Args:
-        int4: names of the tensors that have 4-bit values when they are placed.
-    """
+
+def planned_bytes(config: ModelConfig, precision: Precision) -> int:
+    """Bytes of all weights on the device."""
     dense_bytes = jnp.dtype(precision.activations).itemsize
-    packed = int4 if precision.packed else frozenset()
-    products = list(_products(config))
-    multiplied = {spec.name for product in products for spec in product.specs}
     total = 0
-    for product in products:
-        stays = all(spec.name in packed for spec in product.specs)
-        paired = product.path[-1] == "gate_up"
+    for product in _products(config):
+        kind = kind_of_all([precision.kinds.get(spec.name, "dense") for spec in product.specs])
         total += precision.kernels.packed_bytes(
-            product.shape, int4=stays, paired=paired, dense_bytes=dense_bytes
+            product.shape, kind=kind, paired=product.paired, dense_bytes=dense_bytes
         )
-    for spec in expected_tensors(config):
-        if spec.name not in multiplied:
-            each = INT4_BYTES if spec.name in packed else dense_bytes
-            total += int(math.prod(spec.shape) * each)
+    for spec in _not_multiplied(config):
+        each = QUANTIZED_BYTES.get(precision.kinds.get(spec.name, "dense"), dense_bytes)
+        total += int(math.prod(spec.shape) * each)
     return total
 
 
 def fetched_bytes(config: ModelConfig, precision: Precision) -> int:
     """Bytes of the per-layer table, of which a step reads some rows only."""
-    packed = PLE_EMBED in precision.packed_tables
-    each = INT4_BYTES if packed else jnp.dtype(precision.activations).itemsize
+    dense_bytes = jnp.dtype(precision.activations).itemsize
+    each = QUANTIZED_BYTES.get(precision.kinds.get(PLE_EMBED, "dense"), dense_bytes)
     return int(config.ple_vocab * len(config.layers) * config.ple_dim * each)
 
 
-def _expand(leaf: Leaf, dtype: Any) -> Leaf:
-    """A dense weight on the host."""
-    if isinstance(leaf, Int4):
-        return dequantize_int4(leaf.packed, leaf.scale, dtype)
-    return np.asarray(leaf).astype(dtype, copy=False)
-
-
-def _of_one_kind(weights: Params, dtype: Any) -> Params:
-    """A layer whose int4 weights are expanded where another weight of the same product is dense."""
-    expanded = dict(weights)
-    for names in decoder.FUSED.values():
-        present = [name for name in names if name in weights]
-        if not all(isinstance(weights[name], Int4) for name in present):
-            expanded |= {name: _expand(weights[name], dtype) for name in present}
-    return expanded
-
-
-def place(params: Params, precision: Precision) -> Params:
-    """Fuse, cast and move every weight to the device, those of products as the kernels want them; nothing is
-    compiled.
+def place(config: ModelConfig, read: Read, precision: Precision) -> Params:
+    """Round, cast and move every weight to the device, those of a product as one, as the kernels want them;
+    nothing is compiled. No more than one product at a time is on the host.
     """
     dtype, kernels = host_dtype(precision), precision.kernels
 
-    def on_host(leaf: Leaf) -> Leaf:
-        return leaf if isinstance(leaf, Int4) and precision.packed else _expand(leaf, dtype)
+    def on_host(spec: TensorSpec) -> Leaf:
+        leaf = read(spec)
+        if precision.rounded is not None and packable(spec):
+            leaf = quantize(spec, leaf, precision.rounded)
+        return leaf if spec.name in precision.kinds else expand(leaf, dtype)
 
-    def placed(name: str, leaf: Leaf, multiplied: bool) -> Any:
-        if multiplied:
-            leaf = kernels.pack(leaf, exact=precision.exact, paired=name == "gate_up")
-        return jax.tree.map(jax.device_put, leaf)
-
-    layers: list[Params] = []
-    for weights in params["layers"]:
-        host = _of_one_kind({name: on_host(leaf) for name, leaf in weights.items()}, dtype)
-        fused = decoder.fuse_layer(host)
-        layers.append({name: placed(name, leaf, len(leaf.shape) == 2) for name, leaf in fused.items()})
-    multiplied = {"ple_proj", "lm_head"} if "lm_head" in params else {"ple_proj", "embed"}
-    whole = {name: leaf for name, leaf in params.items() if name != "layers"}
-    return {name: placed(name, on_host(leaf), name in multiplied) for name, leaf in whole.items()} | {
-        "layers": layers
-    }
+    placed = empty_params(config)
+    for product in _products(config):
+        parts = alike([on_host(spec) for spec in product.specs], dtype)
+        packed = kernels.pack(*parts, exact=precision.exact, paired=product.paired)
+        put(placed, product.path, jax.tree.map(jax.device_put, packed))
+    for spec in _not_multiplied(config):
+        put(placed, spec.path, jax.tree.map(jax.device_put, on_host(spec)))
+    return placed

@@ -107,10 +107,11 @@ def scratch_bytes(config: ModelConfig, slots: int, precision: Precision) -> int:
     scores = 3 * heads * keys
     blocks = 2 * slots * SPAN_BLOCK * max(layer.kv_heads * layer.head_dim for layer in config.layers)
     logits = 4 * slots * config.vocab
-    # Plain JAX expands an int4 weight where it is used; a float32 head is laid out once more for the product.
+    # Plain JAX expands a quantised weight where it is used; a float32 head is laid out once more for its
+    # product.
     packs = precision.kernels.packs
-    expanded = mlp * config.hidden if precision.packed and not packs else 0
-    if not packs and (EMBED if config.tied else HEAD) in precision.packed_tables:
+    expanded = mlp * config.hidden if precision.kinds and not packs else 0
+    if not packs and (EMBED if config.tied else HEAD) in precision.kinds:
         expanded = max(expanded, config.hidden * config.vocab)
     head = config.hidden * config.vocab if precision.activations == jnp.float32 else 0
     per_row = mlp + attention + ple + scores + 6 * config.hidden

@@ -18,13 +18,13 @@ from onechip.engine.attention import Chunk
 from onechip.engine.chip import Chip
 from onechip.engine.placement import Precision
 from onechip.engine.plan import Plan, make_plan
-from onechip.engine.types import INT4_DTYPES, NO_TOKEN, EngineConfig, Progress
+from onechip.engine.types import NO_TOKEN, EngineConfig, Progress
 from onechip.errors import CheckpointError
 from onechip.kernels.choice import choose
 from onechip.models.config import ModelConfig, read_config
-from onechip.models.layout import Params, expected_tensors
+from onechip.models.layout import Params
 from onechip.models.tokenizer import Tokenizer
-from onechip.models.weights import int4_tensors, load_weights, packable, quantize_params
+from onechip.models.weights import stored_kinds, weight_reader
 
 COMPILE_EVENT = "/jax/core/compile/backend_compile_duration"
 
@@ -97,14 +97,12 @@ def load(wishes: EngineConfig, progress: Progress) -> LoadedEngine:
     compiles = CompileCounter()
     progress("reading the checkpoint", 0.0)
     config = read_config(wishes.model)
-    int4 = int4_tensors(wishes.model, config)
+    stored = stored_kinds(wishes.model, config)
     tokenizer = Tokenizer.load(wishes.model, config.eos_ids)
     chip = Chip.detect()
     kernels, why_plain = choose(chip.platform, plain=wishes.kernels == "xla")
-    precision = placement.choose_precision(wishes.dtype, int4, chip.platform, kernels)
-    if wishes.dtype in INT4_DTYPES:
-        int4 |= {spec.name for spec in expected_tensors(config) if packable(spec)}
-    weight_bytes = placement.planned_bytes(config, precision, int4)
+    precision = placement.choose_precision(config, wishes.dtype, stored, chip.platform, kernels)
+    weight_bytes = placement.planned_bytes(config, precision)
     plan = make_plan(config, wishes, chip, precision, weight_bytes)
 
     params = _load_params(wishes, config, precision, progress)
@@ -137,11 +135,8 @@ def _load_params(
         progress(f"loading weights ({name})", 0.4 * done / max(total, 1))
 
     dense_dtype = placement.host_dtype(precision)
-    params = load_weights(wishes.model, config, dense_dtype=dense_dtype, progress=on_tensor)
-    if wishes.dtype in INT4_DTYPES:
-        progress("quantising to int4", 0.4)
-        params = quantize_params(params, config)
-    return placement.place(params, precision)
+    read = weight_reader(wishes.model, config, dense_dtype=dense_dtype, progress=on_tensor)
+    return placement.place(config, read, precision)
 
 
 def _load_programs(

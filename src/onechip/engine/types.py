@@ -10,13 +10,11 @@ from typing import Literal
 Progress = Callable[[str, float], None]
 """Called with a stage's name and the share of the whole start that is done, 0..1."""
 
-Dtype = Literal["auto", "bf16", "f32", "w4a16", "w4a8"]
-"""Precision that weights are served in: as stored, or dense bf16 or f32, or linears in int4, whose products
-take activations in bf16 or rounded to int8 (in groups of 32). "auto" takes int8 where the kernels have it.
+Dtype = Literal["auto", "bf16", "f32", "w8a16", "w8a8", "w4a16", "w4a8"]
+"""Precision that weights are served in: as stored, or dense bf16 or f32, or linears in int8 or int4, whose
+products take activations in bf16 or rounded to int8 (in groups of 32). "auto" takes int8 where the kernels
+have it.
 """
-
-INT4_DTYPES: tuple[Dtype, ...] = ("w4a16", "w4a8")
-"""Those under which the linears of a dense checkpoint are rounded to int4."""
 
 KernelsWish = Literal["auto", "xla"]
 """Who multiplies: the fastest kernels for the chip, or plain JAX."""

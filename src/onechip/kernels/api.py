@@ -16,10 +16,13 @@ Leaf = Any
 """An array of a pytree: jax.Array on the device, NumPy on the host, a shape while a program is made."""
 
 GROUP = 32
-"""Inputs that share one scale in an int4 weight."""
+"""Inputs that share one scale in an int4 or int8 weight."""
 
-INT4_BYTES = 0.5 + 2 / GROUP
-"""Of one value of an Int4, its share of the scale included."""
+Kind = Literal["dense", "int8", "int4"]
+"""What a weight's values are: an array's, or levels with a scale for each group (Int8, Int4)."""
+
+QUANTIZED_BYTES: dict[Kind, float] = {"int4": 0.5 + 2 / GROUP, "int8": 1 + 2 / GROUP}
+"""Of one value of a quantised weight, its share of the scale included."""
 
 SPAN_BLOCK = 256
 """Positions that attention over a span reads at a time; a span's capacity is a multiple of it."""
@@ -45,6 +48,30 @@ class Int4:
     def shape(self) -> tuple[int, int]:
         out, words = self.packed.shape
         return out, words * 8
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Int8:
+    """A linear weight [out, in] in symmetric int8, groups of 32 along `in` (GGUF's Q8_0).
+
+    Attributes:
+        levels: [out, in] int8.
+        scale: [out, in/32] float16; weight = level * scale.
+    """
+
+    levels: Leaf
+    scale: Leaf
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        out, columns = self.levels.shape
+        return out, columns
+
+
+def kind_of(leaf: Leaf) -> Kind:
+    """The kind of a weight that is not packed."""
+    return "int4" if isinstance(leaf, Int4) else "int8" if isinstance(leaf, Int8) else "dense"
 
 
 @jax.tree_util.register_pytree_node_class
@@ -76,7 +103,7 @@ class Panels:
         return cls(leaves[0], *static)
 
 
-Weight = jax.Array | Int4 | Panels
+Weight = jax.Array | Int4 | Int8 | Panels
 """A linear weight, [out, in] as checkpoints store it."""
 
 
@@ -202,17 +229,18 @@ class Kernels(Protocol):
 
     @property
     def packs(self) -> bool:
-        """Weights of products stand in a form of the kernels' own, int4 ones too; nothing is expanded."""
+        """Weights of products stand in a form of the kernels' own, also quantised; nothing is expanded."""
 
-    def pack(self, weight: Leaf, *, exact: bool, paired: bool) -> Weight:
-        """A product's weight (an array, or Int4) as it shall stand on the device; nothing is compiled.
+    def pack(self, *parts: Leaf, exact: bool, paired: bool) -> Weight:
+        """A product's weight as it shall stand on the device; nothing is compiled.
 
         Args:
+            parts: the weight, on the host, cut along its outputs: arrays of one dtype, Int4 or Int8.
             exact, paired: see Panels; they mean nothing to kernels that take weights as they are.
         """
 
-    def packed_bytes(self, shape: tuple[int, int], *, int4: bool, paired: bool, dense_bytes: int) -> int:
-        """Bytes of what `pack` makes of a weight [out, in]; dense_bytes: of one value that is not int4."""
+    def packed_bytes(self, shape: tuple[int, int], *, kind: Kind, paired: bool, dense_bytes: int) -> int:
+        """Bytes of what `pack` makes of a weight [out, in]; dense_bytes: of one value of a dense one."""
 
     @property
     def draw(self) -> DrawTokens | None:

@@ -11,23 +11,26 @@ from choosing by size how a sum is made. tests/kernels holds it to that.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from onechip.kernels.api import (
     GROUP,
-    INT4_BYTES,
+    QUANTIZED_BYTES,
     SPAN_BLOCK,
     Activation,
     AttendRows,
     Buckets,
     DrawTokens,
     Int4,
+    Int8,
     Kernels,
+    Kind,
     Leaf,
     Norm,
     Panels,
@@ -38,7 +41,7 @@ MASKED = -1e30
 """Score of a key that a query must not see; finite, so that a block without visible keys gives no NaN."""
 
 FEWEST_PACKED_ROWS = 8
-"""Rows that are fetched of an int4 table at the least."""
+"""Rows that are fetched of a quantised table at the least."""
 
 NOT_A_NUMBER = -1
 """The index that `greedy` gives where logits are not numbers."""
@@ -77,11 +80,26 @@ def from_stored(stored: jax.Array, dtype: jnp.dtype) -> jax.Array:
     return stored if stored.dtype == dtype else lax.bitcast_convert_type(stored, dtype)
 
 
-def dequantize(weight: Int4, dtype: jnp.dtype) -> jax.Array:
-    """The dense [out, in] weight of an int4 one, each value rounded once to `dtype`."""
-    shifts = jnp.arange(0, 32, 4, dtype=jnp.int32)
-    levels = ((weight.packed[:, :, None] >> shifts) & 15) - 8
+def stack(parts: Sequence[Leaf]) -> Leaf:
+    """Weights one behind the other along their outputs, on the host where they are on the host: loading them
+    must not compile anything. Quantised ones are pytrees, whose arrays are stacked one by one.
+    """
+
+    def stacked(*arrays: Leaf) -> Leaf:
+        host = all(isinstance(array, np.ndarray) for array in arrays)
+        return np.concatenate(arrays) if host else jnp.concatenate(arrays)
+
+    return parts[0] if len(parts) == 1 else jax.tree.map(stacked, *parts)
+
+
+def dequantize(weight: Int4 | Int8, dtype: jnp.dtype) -> jax.Array:
+    """The dense [out, in] weight of a quantised one, each value rounded once to `dtype`."""
     out, columns = weight.shape
+    if isinstance(weight, Int4):
+        shifts = jnp.arange(0, 32, 4, dtype=jnp.int32)
+        levels = ((weight.packed[:, :, None] >> shifts) & 15) - 8
+    else:
+        levels = weight.levels
     grouped = levels.reshape(out, columns // GROUP, GROUP).astype(jnp.float32)
     scaled: jax.Array = grouped * weight.scale.astype(jnp.float32)[:, :, None]
     return scaled.reshape(out, columns).astype(dtype)
@@ -92,11 +110,11 @@ def matmul(x: jax.Array, weight: Weight, out_dtype: jnp.dtype | None = None) -> 
 
     Args:
         x: activations, bf16 or f32.
-        weight: dense (cast to x's dtype) or int4 (expanded to it).
+        weight: dense (cast to x's dtype) or quantised (expanded to it).
         out_dtype: of the result; x's own if not given.
     """
     assert not isinstance(weight, Panels), "panels are multiplied by the kernels that they were packed for"
-    dense = dequantize(weight, x.dtype) if isinstance(weight, Int4) else weight.astype(x.dtype)
+    dense = dequantize(weight, x.dtype) if isinstance(weight, Int4 | Int8) else weight.astype(x.dtype)
     rows = x.reshape(-1, x.shape[-1])
     doubled = jnp.concatenate([rows, rows]) if rows.shape[0] == 1 else rows
     product = lax.dot_general(doubled, dense, (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32)
@@ -177,12 +195,12 @@ class PlainKernels:
     def packs(self) -> bool:
         return False
 
-    def pack(self, weight: Leaf, *, exact: bool, paired: bool) -> Weight:
-        packed: Weight = weight
-        return packed
+    def pack(self, *parts: Leaf, exact: bool, paired: bool) -> Weight:
+        weight: Weight = stack(parts)
+        return weight
 
-    def packed_bytes(self, shape: tuple[int, int], *, int4: bool, paired: bool, dense_bytes: int) -> int:
-        return int(math.prod(shape) * (INT4_BYTES if int4 else dense_bytes))
+    def packed_bytes(self, shape: tuple[int, int], *, kind: Kind, paired: bool, dense_bytes: int) -> int:
+        return int(math.prod(shape) * QUANTIZED_BYTES.get(kind, dense_bytes))
 
     def matmul(
         self, x: jax.Array, weight: Weight, *, norm: Norm | None = None, out_dtype: Any = None
@@ -223,14 +241,14 @@ class PlainKernels:
         return added if scalar is None else added * scalar.astype(hidden.dtype)
 
     def rows(self, table: Weight, tokens: jax.Array, dtype: Any) -> jax.Array:
-        """Of an int4 table the packed rows are fetched, then expanded."""
+        """Of a quantised table the rows are fetched as they are, then expanded."""
         assert not isinstance(table, Panels)
-        if not isinstance(table, Int4):
+        if not isinstance(table, Int4 | Int8):
             return table[tokens].astype(dtype)
         flat = tokens.reshape(-1)
         # A TPU's compiler copies a whole packed table to fetch one row of it, at eight it does not.
         ids = jnp.pad(flat, (0, max(0, FEWEST_PACKED_ROWS - flat.size)))
-        fetched = dequantize(Int4(table.packed[ids], table.scale[ids]), dtype)
+        fetched = dequantize(jax.tree.map(lambda array: array[ids], table), dtype)
         return fetched[: flat.size].reshape(*tokens.shape, -1)
 
     def logits(self, hidden: jax.Array, weight: Weight, *, norm: Norm) -> jax.Array:

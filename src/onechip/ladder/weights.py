@@ -65,6 +65,7 @@ FORMS: dict[str, Form] = {
     "gguf-bf16": Form(("gguf-bf16",), alike="gguf-bf16"),
     "gguf-f16": Form(("gguf-f16",), alike="gguf-f16"),
     "gguf-f32": Form(("gguf-f32",), alike="gguf-f32"),
+    "gguf-q8_0": Form(("gguf-q8_0",), alike="gguf-q8_0"),
     "gguf-q4_0": Form(("gguf-q4_0", "--tables", "bf16"), "w4a16", alike="gguf-q4_0"),
     "gguf-q4_0-q6_k": Form(("gguf-q4_0", "--tables", "q6_k"), "w4a16", alike="gguf-q4_0"),
     "gguf-q4_0-emb4": Form(("gguf-q4_0", "--tables", "q4_0"), "w4a16-emb4", alike="gguf-q4_0"),

@@ -15,7 +15,6 @@ from typing import Protocol
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from onechip.kernels import xla
 from onechip.kernels.api import HeadSpec, Kernels, Leaf, Norm
@@ -41,20 +40,11 @@ FUSED = {"qkv": ("q", "k", "v"), "gate_up": ("gate", "up")}
 """Products that share their input, and so are computed as one."""
 
 
-def _stack(arrays: list[Leaf]) -> Leaf:
-    """Concatenate on the host what is on the host: loading weights must not compile anything."""
-    host = all(isinstance(array, np.ndarray) for array in arrays)
-    return np.concatenate(arrays) if host else jnp.concatenate(arrays)
-
-
-def fuse_layer(weights: Params) -> Params:
-    """See `fuse`."""
+def _fuse_layer(weights: Params) -> Params:
     parts = {name for names in FUSED.values() for name in names}
     fused = {name: leaf for name, leaf in weights.items() if name not in parts}
     for name, names in FUSED.items():
-        # Int4 weights are pytrees too: their packed words and their scales are stacked leaf by leaf.
-        present = [weights[part] for part in names if part in weights]
-        fused[name] = jax.tree.map(lambda *leaves: _stack(list(leaves)), *present)
+        fused[name] = xla.stack([weights[part] for part in names if part in weights])
     return fused
 
 
@@ -63,7 +53,7 @@ def fuse(params: Params) -> Params:
 
     All functions below but `forward` take weights of this form. Weights of one product must be of one kind.
     """
-    return params | {"layers": [fuse_layer(weights) for weights in params["layers"]]}
+    return params | {"layers": [_fuse_layer(weights) for weights in params["layers"]]}
 
 
 def _norm(config: ModelConfig, weight: jax.Array | None) -> Norm:

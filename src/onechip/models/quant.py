@@ -1,8 +1,8 @@
-"""int4 weights on the host, in NumPy: float rows to packed words with a scale per group, and back.
+"""Quantised weights on the host, in NumPy: float rows to levels with a scale for each 32 inputs, and back.
 
-The layout is compressed-tensors' "pack-quantized" (W4A16, symmetric, groups of 32 along the input). GGUF's
-Q4_0 holds the same levels in another order, beside a float16 scale: `to_q4_0` moves them bit for bit, and
-`gguf.blocks.int4` back.
+The layout of int4 is compressed-tensors' "pack-quantized" (W4A16, symmetric). GGUF's Q4_0 holds the same
+levels in another order, beside a float16 scale: `to_q4_0` moves them bit for bit, `gguf.blocks.int4` back.
+Int8 is GGUF's Q8_0, levels and scales apart: `to_q8_0` joins them, `gguf.blocks.int8` parts them.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ LEVELS = (-8, 7)
 
 Q4_0_BYTES = 2 + GROUP // 2
 """Bytes of a group in Q4_0: a float16 scale, then 16 bytes; byte j has elements j (low nibble) and j + 16."""
+
+Q8_0_BYTES = 2 + GROUP
+"""Bytes of a group in Q8_0: a float16 scale, then 32 levels."""
 
 _ALIGNMENT = 64  # XLA takes host memory without a copy only where it is aligned so
 _BLOCK_ELEMENTS = 1 << 21
@@ -104,6 +107,58 @@ def dequantize_int4(packed: Array, scale: Array, dtype: Any = np.float32) -> Arr
         groups = unpack(packed[block]).reshape(-1, scale.shape[1], GROUP).astype(np.float32)
         weight[block] = (groups * scale[block].astype(np.float32)[:, :, None]).reshape(-1, columns)
     return weight
+
+
+def quantize_int8(weight: Array) -> tuple[Array, Array]:
+    """Round a float weight [out, in] to int8 as GGUF's Q8_0: the scale is the greatest magnitude of a group
+    over 127, and rounds to float16 only after values have been divided by it; halves go away from zero.
+
+    Returns:
+        levels: [out, in] int8.
+        scale: [out, in/32] float16; the weight is level * scale.
+
+    Raises:
+        ValueError: `in` is not a multiple of 32, or a value is not finite or too large for a float16 scale.
+    """
+    rows, columns = weight.shape
+    if columns % GROUP:
+        raise ValueError(
+            f"a weight of shape {weight.shape} cannot have groups of {GROUP} along its last axis"
+        )
+    levels = aligned_empty((rows, columns), np.dtype(np.int8))
+    scale = aligned_empty((rows, columns // GROUP), np.dtype(np.float16))
+    for block in row_blocks(rows, columns):
+        groups = weight[block].astype(np.float32).reshape(-1, columns // GROUP, GROUP)
+        step = np.abs(groups).max(axis=2) / np.float32(127)
+        with np.errstate(over="ignore"):
+            scale[block] = step
+        if not np.isfinite(scale[block]).all():
+            raise ValueError("a value is not finite, or too large: scales in float16 end at 65504")
+        inverse = np.divide(np.float32(1), step, out=np.zeros_like(step), where=step != 0)
+        groups *= inverse[:, :, None]
+        whole = np.trunc(groups)
+        whole += np.trunc((groups - whole) * 2)  # exact, unlike adding a half
+        levels[block] = whole.reshape(-1, columns)
+    return levels, scale
+
+
+def dequantize_int8(levels: Array, scale: Array, dtype: Any = np.float32) -> Array:
+    """The weight [out, in] = level * scale: in float32 exact, in another dtype rounded once."""
+    rows, columns = levels.shape
+    weight = aligned_empty((rows, columns), np.dtype(dtype))
+    for block in row_blocks(rows, columns):
+        groups = levels[block].astype(np.float32).reshape(-1, scale.shape[1], GROUP)
+        weight[block] = (groups * scale[block].astype(np.float32)[:, :, None]).reshape(-1, columns)
+    return weight
+
+
+def to_q8_0(levels: Array, scale: Array) -> Array:
+    """Levels [out, in] with float16 scales [out, in/32] as Q8_0 blocks [out, in/32 * 34] of bytes."""
+    rows, groups = scale.shape
+    blocks = np.empty((rows, groups, Q8_0_BYTES), dtype=np.uint8)
+    blocks[:, :, :2] = np.ascontiguousarray(scale, dtype="<f2")[:, :, None].view(np.uint8)
+    blocks[:, :, 2:] = levels.view(np.uint8).reshape(rows, groups, GROUP)
+    return blocks.reshape(rows, groups * Q8_0_BYTES)
 
 
 def to_q4_0(packed: Array, scale: Array) -> Array:

@@ -9,26 +9,25 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
-import jax
 import numpy as np
 from numpy.typing import NDArray
 
 from onechip.errors import CheckpointError
-from onechip.kernels.api import GROUP, Int4
+from onechip.kernels.api import GROUP, Int4, Kind, kind_of
 from onechip.models.config import ModelConfig, parse_config, read_json
 from onechip.models.layout import Params, TensorSpec, dead_modules, empty_params, expected_tensors, get, put
-from onechip.models.quant import BFLOAT16, quantize_int4
+from onechip.models.quant import BFLOAT16
 from onechip.models.scheme import W4A16, config_entry, read_scheme
 from onechip.models.tensorfile import TensorFile, TensorInfo, dtype_name, write_tensors
-
-__all__ = ["Params", "load_weights", "quantize_params", "save_checkpoint"]
 
 Array = NDArray[Any]
 Rows = slice | Array
 """Rows of a matrix, as NumPy indexes them."""
 Progress = Callable[[str, int, int], None]
+Read = Callable[[TensorSpec], Any]
+"""A tensor's array, Int4 or Int8 on the host."""
 
 _NESTED_PREFIX = "model.language_model."
 _FLAT_PREFIX = "model."
@@ -54,8 +53,8 @@ _INDEX = "model.safetensors.index.json"
 class Checkpoint(Protocol):
     """The tensors of an opened checkpoint, whatever their format. All raise CheckpointError."""
 
-    def packed(self, spec: TensorSpec) -> bool:
-        """Whether the tensor is stored as int4."""
+    def kind(self, spec: TensorSpec) -> Kind:
+        """What `leaf` gives for a tensor."""
         ...
 
     def refuse_surplus(self, specs: list[TensorSpec]) -> None:
@@ -63,7 +62,7 @@ class Checkpoint(Protocol):
         ...
 
     def leaf(self, spec: TensorSpec, rows: Rows | None = None) -> Any:
-        """The tensor's array or Int4, checked; of a matrix also some of its rows alone."""
+        """The tensor's array, Int4 or Int8, checked; of a matrix also some of its rows alone."""
         ...
 
 
@@ -71,7 +70,7 @@ def open_checkpoint(folder: Path, config: ModelConfig, dense_dtype: np.dtype[Any
     """The checkpoint in `folder`; nothing but headers is read.
 
     Args:
-        dense_dtype: what GGUF's quantised types other than int4 become.
+        dense_dtype: what GGUF's quantised types other than Q4_0 and Q8_0 become.
     """
     if not any(folder.glob("*.gguf")) or any(folder.glob("*.safetensors")):
         return SafetensorsCheckpoint(folder, config)
@@ -82,16 +81,18 @@ def open_checkpoint(folder: Path, config: ModelConfig, dense_dtype: np.dtype[Any
     return GgufCheckpoint(opened_parts(linked_files(folder)[0]), config, dense_dtype)
 
 
-def load_weights(
+def weight_reader(
     folder: Path,
     config: ModelConfig,
     *,
     dense_dtype: np.dtype[Any] = BFLOAT16,
     progress: Progress | None = None,
-) -> Params:
-    """The weights in `folder`, as views of its mapped files; nothing is read from the disk before it is used.
+) -> Read:
+    """Reads the tensors in `folder`, as views of its mapped files; nothing is read from the disk before it is
+    used.
 
-    Quantised tensors of a GGUF file are no views: Q4_0 becomes Int4, all else is expanded to `dense_dtype`.
+    Quantised tensors of a GGUF file are no views: Q4_0 becomes Int4, Q8_0 Int8, all else is expanded to
+    `dense_dtype`.
 
     Tensors of the vision and audio parts, K and V of layers that share another's cache, and the head of a
     tied model are passed over. Every other tensor must be expected, and every expected one be there.
@@ -100,50 +101,48 @@ def load_weights(
         folder: config.json and *.safetensors, one file or shards with an index; or one for a GGUF file.
         config: of the same folder, from `read_config`.
         dense_dtype: bfloat16, or float32 where nothing is to be rounded.
-        progress: called with (tensor's name, tensors done, tensors in all).
+        progress: called with (tensor's name, tensors read, tensors in all).
 
     Raises:
-        CheckpointError: naming the file or tensor that is missing, surplus, damaged, or not of a served kind.
+        CheckpointError: naming the file or tensor that is surplus or damaged; what is missing or not of a
+            served kind when it is read.
     """
     checkpoint = open_checkpoint(folder, config, dense_dtype)
     specs = expected_tensors(config)
     checkpoint.refuse_surplus(specs)
-    params = empty_params(config)
-    for done, spec in enumerate(specs, 1):
-        leaf = checkpoint.leaf(spec)
-        put(params, spec.path, leaf.reshape(()) if spec.path[-1] == "scalar" else leaf)
+    count = 0
+
+    def read(spec: TensorSpec) -> Any:
+        nonlocal count
+        count += 1
         if progress is not None:
-            progress(spec.name, done, len(specs))
+            progress(spec.name, count, len(specs))
+        leaf = checkpoint.leaf(spec)
+        return leaf.reshape(()) if spec.path[-1] == "scalar" else leaf
+
+    return read
+
+
+def load_weights(folder: Path, config: ModelConfig, *, dense_dtype: np.dtype[Any] = BFLOAT16) -> Params:
+    """All weights in `folder`; see `weight_reader`."""
+    read = weight_reader(folder, config, dense_dtype=dense_dtype)
+    params = empty_params(config)
+    for spec in expected_tensors(config):
+        put(params, spec.path, read(spec))
     return params
 
 
-def int4_tensors(folder: Path, config: ModelConfig) -> frozenset[str]:
-    """Names (`TensorSpec.name`) of the tensors that the checkpoint stores as int4; only headers are read."""
-    checkpoint = open_checkpoint(folder, config)
-    return frozenset(spec.name for spec in expected_tensors(config) if checkpoint.packed(spec))
+def stored_kinds(folder: Path, config: ModelConfig) -> dict[str, Kind]:
+    """Name (`TensorSpec.name`) -> kind of the tensors that are quantised in the checkpoint.
 
+    Only headers are read.
 
-def quantize_params(params: Params, config: ModelConfig) -> Params:
-    """The linear weights of the layers, and the projection of the per-layer embeddings, in int4; see `quant`.
-
-    Tables, norms and an untied head stay as they are, as in the published W4A16 checkpoints. Raises
-    CheckpointError naming the tensor that has no groups of 32 inputs or a value that is not finite.
+    Raises:
+        CheckpointError: a tensor is missing or damaged.
     """
-    quantized = empty_params(config)
-    specs = expected_tensors(config)
-    leaves = (get(params, spec.path) for spec in specs)
-    # Products are of one kind, so scales are too: float16, which holds ours exactly, beside a GGUF file's.
-    scale_dtype = next((leaf.scale.dtype for leaf in leaves if isinstance(leaf, Int4)), BFLOAT16)
-    for spec in specs:
-        leaf = get(params, spec.path)
-        if packable(spec) and not isinstance(leaf, Int4):
-            try:
-                packed, scale = quantize_int4(np.asarray(leaf))
-            except ValueError as error:
-                raise CheckpointError(f"{spec.name} cannot be quantised to int4: {error}.") from None
-            leaf = host_int4(packed, scale.astype(scale_dtype, copy=False))
-        put(quantized, spec.path, leaf)
-    return quantized
+    checkpoint = open_checkpoint(folder, config)
+    kinds = {spec.name: checkpoint.kind(spec) for spec in expected_tensors(config)}
+    return {name: kind for name, kind in kinds.items() if kind != "dense"}
 
 
 def save_checkpoint(folder: Path, config_json: Mapping[str, Any], params: Params) -> None:
@@ -182,11 +181,6 @@ def save_checkpoint(folder: Path, config_json: Mapping[str, Any], params: Params
     write_tensors(folder / "model.safetensors", infos, stored.values())
 
 
-def packable(spec: TensorSpec) -> bool:
-    """Whether the published W4A16 checkpoints have this tensor in int4: all linears but an untied head."""
-    return spec.linear and spec.path != ("lm_head",)
-
-
 def name_prefix(config_json: Mapping[str, Any]) -> str:
     """What stands before the text model's names in a checkpoint with this config.json."""
     return _NESTED_PREFIX if "text_config" in config_json else _FLAT_PREFIX
@@ -195,11 +189,6 @@ def name_prefix(config_json: Mapping[str, Any]) -> str:
 def full_name(prefix: str, name: str) -> str:
     """A tensor's or module's name in the file; the head stands outside the text model's prefix."""
     return (_PREFIXES[prefix] if name.startswith("lm_head") else prefix) + name
-
-
-def host_int4(packed: Array, scale: Array) -> Int4:
-    """Int4 over NumPy arrays, before they are moved to a device (the class is declared for device arrays)."""
-    return Int4(cast(jax.Array, packed), cast(jax.Array, scale))
 
 
 def int4_infos(shape: tuple[int, ...]) -> dict[str, TensorInfo]:
@@ -234,8 +223,11 @@ class SafetensorsCheckpoint:
     def _layer_tensors(self, prefix: str) -> int:
         return sum(name.startswith(f"{prefix}layers.") for name in self._files)
 
-    def packed(self, spec: TensorSpec) -> bool:
-        """Whether the scheme says that the tensor is int4."""
+    def kind(self, spec: TensorSpec) -> Kind:
+        """What the tensor is by the scheme; checked, which reads nothing but the header."""
+        return kind_of(self.leaf(spec))
+
+    def _packed(self, spec: TensorSpec) -> bool:
         if self._scheme is None or not spec.module_class:
             return False
         return self._scheme.covers(self._name(spec.module), spec.module_class)
@@ -246,7 +238,7 @@ class SafetensorsCheckpoint:
     def leaf(self, spec: TensorSpec, rows: Rows | None = None) -> Any:
         """The tensor's array or Int4, checked; of a matrix also some of its rows alone."""
         index = slice(None) if rows is None else rows
-        if not self.packed(spec):
+        if not self._packed(spec):
             return self._array(self._name(spec.name), spec.shape, _DENSE_DTYPES)[index]
         module = self._name(spec.module)
         if spec.shape[1] % GROUP:
@@ -259,7 +251,7 @@ class SafetensorsCheckpoint:
             raise CheckpointError(
                 f"{module}.weight_shape says {stated.tolist()}: config.json makes it {list(spec.shape)}."
             )
-        return host_int4(words[index], scales[index])
+        return Int4(words[index], scales[index])
 
     def _array(self, name: str, shape: tuple[int, ...], dtypes: tuple[str, ...]) -> Array:
         file = self._files.get(name)

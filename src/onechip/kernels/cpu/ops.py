@@ -19,6 +19,7 @@ from onechip.kernels.api import (
     Draw,
     DrawTokens,
     Kernels,
+    Kind,
     Leaf,
     Norm,
     Panels,
@@ -80,11 +81,11 @@ class CpuKernels:
     def packs(self) -> bool:
         return True
 
-    def pack(self, weight: Leaf, *, exact: bool, paired: bool) -> Weight:
-        return weights.pack(weight, exact=exact, paired=paired)
+    def pack(self, *parts: Leaf, exact: bool, paired: bool) -> Weight:
+        return weights.pack(*parts, exact=exact, paired=paired)
 
-    def packed_bytes(self, shape: tuple[int, int], *, int4: bool, paired: bool, dense_bytes: int) -> int:
-        return weights.packed_bytes("int4" if int4 else "bf16", *shape, paired=paired)
+    def packed_bytes(self, shape: tuple[int, int], *, kind: Kind, paired: bool, dense_bytes: int) -> int:
+        return weights.packed_bytes("bf16" if kind == "dense" else kind, *shape, paired=paired)
 
     def matmul(
         self, x: jax.Array, weight: Weight, *, norm: Norm | None = None, out_dtype: Any = None

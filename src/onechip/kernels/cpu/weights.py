@@ -7,22 +7,23 @@ on the disk.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from onechip.kernels.api import GROUP, Int4, Panels
+from onechip.kernels.api import GROUP, Int4, Int8, Panels
 from onechip.kernels.cpu import library
 from onechip.kernels.cpu.arena import Arena
 
 Array = NDArray[Any]
-Kind = Literal["bf16", "int8", "int4"]
+Stored = Literal["bf16", "int8", "int4"]
 
 LANES = 16
 BLOCK = 64
-BLOCK_BYTES: dict[Kind, int] = {"bf16": 2048, "int8": 1088, "int4": 576}
+BLOCK_BYTES: dict[Stored, int] = {"bf16": 2048, "int8": 1088, "int4": 576}
 """As native/layout.h has them: outputs of a panel, inputs of a block, and its bytes."""
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
@@ -32,40 +33,35 @@ _ARENA = Arena()
 
 
 def pack(
-    leaf: Int4 | Array,
-    *,
-    kind: Literal["int8"] | None = None,
-    exact: bool = False,
-    paired: bool = False,
-    arena: Arena | None = None,
+    *parts: Int4 | Int8 | Array, exact: bool = False, paired: bool = False, arena: Arena | None = None
 ) -> Panels:
-    """A weight [out, in] as panels, of any size.
+    """A weight [out, in] as panels, of any size; values and scales keep their bits.
 
     Args:
-        leaf: Int4, whose values and scales keep their bits; or bfloat16, which keeps its bits too.
-        kind: "int8" rounds a bfloat16 or float32 weight as GGUF's Q8_0 does: groups of 32, float16 scales.
+        parts: the weight cut along its outputs: Int4 or Int8, whose scales have one dtype, or bfloat16.
         exact, paired: see Panels.
         arena: where the panels go; all that have none share one.
 
     Raises:
-        ValueError: the weight has another dtype or shape, or for int8 a value is not finite or too large.
+        ValueError: the parts are of several kinds, or of another dtype or shape.
         library.LibraryError: the kernels are not there.
     """
-    outputs, inputs = leaf.shape
+    outputs, inputs = sum(part.shape[0] for part in parts), parts[0].shape[1]
     rows = panel_rows(outputs, paired)
-    form: Kind = "int4" if isinstance(leaf, Int4) else kind or "bf16"
-    data = (arena or _ARENA).take((len(rows), _panel_bytes(form, inputs)))
-    scale: Literal["bf16", "half"] = "half"
-    if isinstance(leaf, Int4):
-        scale = _pack_int4(leaf, rows, data)
-    elif kind == "int8":
-        _pack_int8(leaf, rows, data)
-    else:
-        _pack_bf16(leaf, rows, data)
-    return Panels(data, form, scale, (outputs, inputs), exact, paired)
+    stored = _stored(parts)
+    data = (arena or _ARENA).take((len(rows), _panel_bytes(stored, inputs)))
+    values = [_values(part, inputs) for part in parts]
+    scales = [_scales(part, inputs) for part in parts if isinstance(part, Int4 | Int8)]
+    if len({scale.dtype for scale in scales}) > 1:
+        raise ValueError("the scales of one weight's parts have two dtypes")
+    sizes = ctypes.c_size_t(len(rows)), ctypes.c_size_t(inputs), _address(data)
+    pointers = [_pointers(arrays, rows) for arrays in (values, scales) if arrays]
+    getattr(library.load(), f"onechip_pack_{stored}")(*map(_address, pointers), *sizes)
+    bf16 = bool(scales) and scales[0].dtype == BFLOAT16
+    return Panels(data, stored, "bf16" if bf16 else "half", (outputs, inputs), exact, paired)
 
 
-def packed_bytes(kind: Kind, outputs: int, inputs: int, *, paired: bool = False) -> int:
+def packed_bytes(kind: Stored, outputs: int, inputs: int, *, paired: bool = False) -> int:
     """Bytes of the panels that `pack` makes."""
     return len(panel_rows(outputs, paired)) * _panel_bytes(kind, inputs)
 
@@ -82,61 +78,47 @@ def panel_rows(outputs: int, paired: bool) -> NDArray[np.int64]:
     return np.where(rows < outputs, rows, -1)
 
 
-def _panel_bytes(kind: Kind, inputs: int) -> int:
+def _panel_bytes(kind: Stored, inputs: int) -> int:
     return -(-inputs // BLOCK) * BLOCK_BYTES[kind]
 
 
-def _pack_bf16(weight: Array, rows: NDArray[np.int64], data: Array) -> None:
-    if weight.dtype != BFLOAT16:
-        raise ValueError(f"a dense weight is {weight.dtype}: bfloat16 is packed as it is")
-    weight = _whole_rows(weight)
-    pointers = _pointers(weight, rows)
-    library.load().onechip_pack_bf16(_address(pointers), *_sizes(rows, weight), _address(data))
+def _stored(parts: Sequence[Int4 | Int8 | Array]) -> Stored:
+    kinds: set[Stored] = {
+        "int4" if isinstance(part, Int4) else "int8" if isinstance(part, Int8) else "bf16" for part in parts
+    }
+    if len(kinds) != 1:
+        raise ValueError(f"parts of one weight are {' and '.join(sorted(kinds))}: one kind is packed")
+    return kinds.pop()
 
 
-def _pack_int8(weight: Array, rows: NDArray[np.int64], data: Array) -> None:
-    if weight.dtype not in (BFLOAT16, np.dtype(np.float32)):
-        raise ValueError(f"a dense weight is {weight.dtype}: bfloat16 and float32 are rounded to int8")
-    weight = _whole_rows(weight)
-    pointers = _pointers(weight, rows)
-    bf16 = ctypes.c_int(weight.dtype == BFLOAT16)
-    fine = library.load().onechip_pack_int8(_address(pointers), bf16, *_sizes(rows, weight), _address(data))
-    if not fine:
-        raise ValueError(
-            "a value is not finite, or too large: scales of int8 are float16, which ends at 65504"
-        )
+def _values(part: Int4 | Int8 | Array, inputs: int) -> Array:
+    """The words, levels or numbers of a part, its rows each in one piece."""
+    if part.shape[1] != inputs:
+        raise ValueError(f"parts of one weight have {inputs} and {part.shape[1]} inputs")
+    if isinstance(part, Int4):
+        return _whole_rows(part.packed, (np.dtype(np.int32),), "int4 words are")
+    if isinstance(part, Int8):
+        return _whole_rows(part.levels, (np.dtype(np.int8),), "int8 levels are")
+    return _whole_rows(part, (BFLOAT16,), "a dense weight is")
 
 
-def _pack_int4(leaf: Int4, rows: NDArray[np.int64], data: Array) -> Literal["bf16", "half"]:
-    """Returns the dtype of the scales."""
-    outputs, inputs = leaf.shape
-    words, scale = _whole_rows(leaf.packed), _whole_rows(leaf.scale)
-    if words.dtype != np.int32 or scale.dtype not in (BFLOAT16, FLOAT16):
-        raise ValueError(
-            f"int4 words are {words.dtype}, scales {scale.dtype}: int32, and bfloat16 or float16, are packed"
-        )
-    if inputs % GROUP or scale.shape != (outputs, inputs // GROUP):
-        raise ValueError(f"int4 {leaf.shape} has scales {scale.shape}: one for {GROUP} inputs is needed")
-    pointers, scales = _pointers(words, rows), _pointers(scale, rows)
-    sizes = ctypes.c_size_t(len(rows)), ctypes.c_size_t(inputs)
-    library.load().onechip_pack_int4(_address(pointers), _address(scales), *sizes, _address(data))
-    return "bf16" if scale.dtype == BFLOAT16 else "half"
+def _scales(part: Int4 | Int8, inputs: int) -> Array:
+    if inputs % GROUP or part.scale.shape != (part.shape[0], inputs // GROUP):
+        raise ValueError(f"{part.shape} has scales {part.scale.shape}: one for {GROUP} inputs is needed")
+    return _whole_rows(part.scale, (BFLOAT16, FLOAT16), "scales are")
 
 
-def _whole_rows(weight: Array) -> Array:
-    """The array, its rows each in one piece."""
-    weight = np.asarray(weight)
-    return weight if weight.strides[1] == weight.itemsize else np.ascontiguousarray(weight)
+def _whole_rows(array: Array, dtypes: tuple[np.dtype[Any], ...], what: str) -> Array:
+    array = np.asarray(array)
+    if array.dtype not in dtypes:
+        raise ValueError(f"{what} {array.dtype}: {' or '.join(map(str, dtypes))} is packed")
+    return array if array.strides[1] == array.itemsize else np.ascontiguousarray(array)
 
 
-def _pointers(weight: Array, rows: NDArray[np.int64]) -> NDArray[np.uintp]:
-    """The address of each row, 0 for none; good as long as the array lives."""
-    return np.where(rows < 0, 0, weight.ctypes.data + rows * weight.strides[0]).astype(np.uintp)
-
-
-def _sizes(rows: NDArray[np.int64], weight: Array) -> tuple[ctypes.c_size_t, ctypes.c_size_t]:
-    """Panels and columns."""
-    return ctypes.c_size_t(len(rows)), ctypes.c_size_t(weight.shape[1])
+def _pointers(arrays: list[Array], rows: NDArray[np.int64]) -> NDArray[np.uintp]:
+    """The address of each row of the arrays, 0 for none; good as long as the arrays live."""
+    addresses = [array.ctypes.data + np.arange(len(array)) * array.strides[0] for array in arrays]
+    return np.where(rows < 0, 0, np.concatenate(addresses)[rows]).astype(np.uintp)
 
 
 def _address(array: Array) -> ctypes.c_void_p:

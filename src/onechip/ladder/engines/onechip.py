@@ -29,6 +29,7 @@ ENGINE = Engine(
         "w4a16": Variant("w4a16", ("--dtype", "w4a16")),
         "w4a16-emb4": Variant("w4a16-emb4", ("--dtype", "w4a16")),
         "q4_0": Variant("gguf-q4_0", remark=INT8),
+        "q8_0": Variant("gguf-q8_0", remark=INT8),
     },
     version=lambda: onechip.__version__,
     launch=_launch,

@@ -1,6 +1,6 @@
-"""Raw blocks of a GGUF tensor in; int4 words with a scale a group, or dense values, out.
+"""Raw blocks of a GGUF tensor in; int4 words or int8 levels with a scale a group, or dense values, out.
 
-Q4_0 keeps its 4-bit values: the nibbles only change places. Everything else that the `gguf` package can
+Q4_0 and Q8_0 keep their values, which only change places. Everything else that the `gguf` package can
 dequantise becomes dense, some rows at a time and on all cores, so that a table is never whole in float32.
 """
 
@@ -16,8 +16,8 @@ from gguf import quants
 from gguf.constants import GGMLQuantizationType
 from numpy.typing import NDArray
 
-from onechip.kernels.api import GROUP
-from onechip.models.quant import aligned_empty
+from onechip.kernels.api import GROUP, Kind
+from onechip.models.quant import Q4_0_BYTES, Q8_0_BYTES, aligned_empty
 
 Array = NDArray[Any]
 
@@ -28,7 +28,9 @@ PLAIN: dict[str, np.dtype[Any]] = {
 }
 """Types that stand in the file as values, which are read in place."""
 
-_Q4_0_BYTES = 2 + GROUP // 2
+KINDS: dict[str, Kind] = {"Q4_0": "int4", "Q8_0": "int8"}
+"""Types whose values stay as they are quantised, and what they become."""
+
 _Q6_K_BYTES = 210
 _TASK_ELEMENTS = (
     1 << 20
@@ -60,12 +62,12 @@ def int4(blocks: Array) -> tuple[Array, Array]:
     A block is a float16 scale and 16 bytes; byte j has value j in its low half and value j + 16 in its high
     one, both plus 8. Ours are in the order of the columns, also plus 8 (see `quant.pack`).
     """
-    rows, groups = blocks.shape[0], blocks.shape[1] // _Q4_0_BYTES
+    rows, groups = blocks.shape[0], blocks.shape[1] // Q4_0_BYTES
     packed = aligned_empty((rows, groups * GROUP // 8), np.dtype("<i4"))
     scale = aligned_empty((rows, groups), np.dtype("<f2"))
 
     def convert(part: slice) -> None:
-        source = np.ascontiguousarray(blocks[part]).view("<u2").reshape(-1, groups, _Q4_0_BYTES // 2)
+        source = np.ascontiguousarray(blocks[part]).view("<u2").reshape(-1, groups, Q4_0_BYTES // 2)
         scale[part] = np.ascontiguousarray(source[:, :, 0]).view("<f2")
         pairs = np.ascontiguousarray(source[:, :, 1:])  # of bytes: columns j and j + 1, and 16 further on
         octets = packed[part].view(np.uint8).reshape(-1, groups, GROUP // 2)
@@ -74,6 +76,24 @@ def int4(blocks: Array) -> tuple[Array, Array]:
 
     _over_rows(convert, rows, groups * GROUP)
     return packed, scale
+
+
+def int8(blocks: Array) -> tuple[Array, Array]:
+    """Q8_0 rows [out, bytes] as levels [out, in] int8 and scales [out, in/32] float16; exact.
+
+    A block is a float16 scale and 32 levels.
+    """
+    rows, groups = blocks.shape[0], blocks.shape[1] // Q8_0_BYTES
+    levels = aligned_empty((rows, groups * GROUP), np.dtype(np.int8))
+    scale = aligned_empty((rows, groups), np.dtype("<f2"))
+
+    def convert(part: slice) -> None:
+        source = np.ascontiguousarray(blocks[part]).view("<u2").reshape(-1, groups, Q8_0_BYTES // 2)
+        scale[part] = np.ascontiguousarray(source[:, :, 0]).view("<f2")
+        levels[part].view("<u2").reshape(-1, groups, GROUP // 2)[:] = source[:, :, 1:]
+
+    _over_rows(convert, rows, groups * GROUP)
+    return levels, scale
 
 
 def dense(blocks: Array, dtype: str, to: np.dtype[Any]) -> Array:

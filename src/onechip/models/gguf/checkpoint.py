@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onechip.errors import CheckpointError
+from onechip.kernels.api import Int4, Int8, Kind
 from onechip.models.config import ModelConfig
 from onechip.models.gguf import blocks
 from onechip.models.gguf.file import BlockInfo, GgufFile
 from onechip.models.gguf.names import NAMINGS, ROPE_FREQS, architecture, deinterleave, gguf_tensor
 from onechip.models.layout import TensorSpec, dead_modules
-from onechip.models.weights import host_int4
 
 _PART = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf")
 _SIBLINGS = ("v.", "a.", "mm.")  # vision and audio, in files that have everything in one
@@ -76,7 +76,7 @@ class GgufCheckpoint:
     """The tensors of all parts by name; raises CheckpointError naming the tensor and the file.
 
     Args:
-        dense_dtype: what quantised tensors other than int4 ones are expanded to.
+        dense_dtype: what quantised tensors other than Q4_0 and Q8_0 ones are expanded to.
     """
 
     def __init__(self, files: list[GgufFile], config: ModelConfig, dense_dtype: np.dtype[Any]) -> None:
@@ -85,9 +85,10 @@ class GgufCheckpoint:
         self._files = {name: file for file in files for name in file.tensors}
         self._path = files[0].path
 
-    def packed(self, spec: TensorSpec) -> bool:
-        """Whether the tensor becomes an Int4: linear weights and tables in Q4_0 do."""
-        return bool(spec.module_class) and self._info(spec).dtype == "Q4_0"
+    def kind(self, spec: TensorSpec) -> Kind:
+        """What the tensor becomes: linear weights and tables in Q4_0 and Q8_0 stay quantised."""
+        stored = self._info(spec).dtype
+        return blocks.KINDS.get(stored, "dense") if spec.module_class else "dense"
 
     def _info(self, spec: TensorSpec) -> BlockInfo:
         name = gguf_tensor(spec, self._config).name
@@ -107,13 +108,16 @@ class GgufCheckpoint:
         return info
 
     def leaf(self, spec: TensorSpec, rows: slice | NDArray[Any] | None = None) -> Any:
-        """The tensor's array or Int4; of a matrix also some of its rows alone."""
+        """The tensor's array, Int4 or Int8; of a matrix also some of its rows alone."""
         info, place = self._info(spec), gguf_tensor(spec, self._config)
         raw = self._files[place.name].blocks(place.name)
         index = slice(None) if rows is None else rows
         raw = raw[deinterleave(spec.shape[0], place.heads)[index] if place.heads else index]
-        if self.packed(spec):
-            return host_int4(*blocks.int4(raw))
+        kind = self.kind(spec)
+        if kind == "int4":
+            return Int4(*blocks.int4(raw))
+        if kind == "int8":
+            return Int8(*blocks.int8(raw))
         if info.dtype in blocks.PLAIN:
             values = blocks.plain(raw, info.dtype)
         else:

@@ -6,8 +6,6 @@
 #include <immintrin.h>
 
 #include <algorithm>
-#include <atomic>
-#include <cfloat>
 #include <cstring>
 
 #include "layout.h"
@@ -56,6 +54,27 @@ void pack_block_bf16(RowPointers rows, size_t columns, size_t first, uint8_t* ou
   interleave(lanes, out);
 }
 
+// The scale of each lane's group that begins at `column`.
+void pack_scales(RowPointers scales, size_t columns, size_t column, uint8_t* out) {
+  for (int lane = 0; lane < kLanes; ++lane) {
+    uint16_t scale[1];
+    load(scales[lane], columns / kGroup, column / kGroup, 0, scale);
+    std::memcpy(out + lane * 2, scale, 2);
+  }
+}
+
+void pack_block_int8(RowPointers rows, RowPointers scales, size_t columns, size_t first, uint8_t* out) {
+  uint32_t lanes[kLanes][kBlock / 4];
+  for (int lane = 0; lane < kLanes; ++lane) {
+    int8_t levels[kBlock];
+    load(rows[lane], columns, first, 0, levels);
+    std::memcpy(lanes[lane], levels, sizeof levels);
+  }
+  interleave(lanes, out);
+  for (int group = 0; group < kBlock / kGroup; ++group)
+    pack_scales(scales, columns, first + group * kGroup, out + 1024 + group * kLanes * 2);
+}
+
 // A group's 16 bytes have inputs 2k and 2k + 1 in byte k; a panel's have k and k + 16.
 void pack_block_int4(RowPointers rows, RowPointers scales, size_t columns, size_t first, uint8_t* out) {
   const __m128i nibble = _mm_set1_epi8(15);
@@ -70,61 +89,10 @@ void pack_block_int4(RowPointers rows, RowPointers scales, size_t columns, size_
       const __m128i even = _mm_or_si128(_mm_and_si128(low, nibble), _mm_slli_epi16(_mm_and_si128(high, nibble), 4));
       const __m128i odd = _mm_or_si128(_mm_and_si128(_mm_srli_epi16(low, 4), nibble), _mm_andnot_si128(nibble, high));
       _mm_storeu_si128(reinterpret_cast<__m128i*>(lanes[lane]), _mm_unpacklo_epi8(even, odd));
-
-      uint16_t scale[1];
-      load(scales[lane], columns / kGroup, column / kGroup, 0, scale);
-      std::memcpy(out + 512 + (group * kLanes + lane) * 2, scale, 2);
     }
     interleave(lanes, out + 256 * group);
+    pack_scales(scales, columns, column, out + 512 + group * kLanes * 2);
   }
-}
-
-// As GGUF's Q8_0: scale = max|x| / 127, q = x / scale before that is rounded to half, halves away from zero. False if
-// a value is not finite or the scale too large for half.
-__attribute__((target("avx2,f16c"))) bool quantise(const float* x, int8_t* q, uint16_t* scale) {
-  float peak = 0;
-  bool finite = true;
-  for (int i = 0; i < kGroup; ++i) {
-    const float size = std::abs(x[i]);
-    peak = std::max(peak, size);
-    finite &= size <= FLT_MAX;
-  }
-  const float step = peak / 127;
-  const float inverse = step == 0 ? 0 : 1 / step;
-  for (int i = 0; i < kGroup; ++i) {
-    const float size = std::abs(x[i] * inverse), whole = __builtin_floorf(size);
-    const auto rounded = static_cast<int32_t>(whole + __builtin_floorf(2 * (size - whole)));
-    q[i] = static_cast<int8_t>(x[i] < 0 ? -rounded : rounded);
-  }
-  *scale = _cvtss_sh(step, _MM_FROUND_TO_NEAREST_INT);
-  return finite && step <= 65504;
-}
-
-bool pack_block_int8(RowPointers rows, bool bf16, size_t columns, size_t first, uint8_t* out) {
-  uint32_t lanes[kLanes][kBlock / 4];
-  bool fine = true;
-  for (int lane = 0; lane < kLanes; ++lane) {
-    float values[kBlock];
-    if (bf16) {
-      uint16_t narrow[kBlock];
-      load(rows[lane], columns, first, 0, narrow);
-      for (int i = 0; i < kBlock; ++i) {
-        const uint32_t bits = uint32_t{narrow[i]} << 16;
-        std::memcpy(&values[i], &bits, 4);
-      }
-    } else {
-      load(rows[lane], columns, first, 0, values);
-    }
-    int8_t q[kBlock];
-    for (int group = 0; group < kBlock / kGroup; ++group) {
-      uint16_t scale;
-      fine &= quantise(values + group * kGroup, q + group * kGroup, &scale);
-      std::memcpy(out + 1024 + (group * kLanes + lane) * 2, &scale, 2);
-    }
-    std::memcpy(lanes[lane], q, sizeof q);
-  }
-  interleave(lanes, out);
-  return fine;
 }
 
 // block(panel, first column, memory of the block) for every block of a weight.
@@ -145,20 +113,19 @@ extern "C" void onechip_pack_bf16(onechip::RowPointers rows, size_t panels, size
   });
 }
 
-// `columns` is a multiple of 32; `scales` has a pointer beside each of `rows`.
+// Of both: `columns` is a multiple of 32; `scales` has a pointer beside each of `rows`.
+extern "C" void onechip_pack_int8(onechip::RowPointers rows, onechip::RowPointers scales, size_t panels,
+                                  size_t columns, uint8_t* out) {
+  onechip::each_block(onechip::Weight::kInt8, panels, columns, out, [=](size_t panel, size_t first, uint8_t* block) {
+    const size_t row = panel * onechip::kLanes;
+    onechip::pack_block_int8(rows + row, scales + row, columns, first, block);
+  });
+}
+
 extern "C" void onechip_pack_int4(onechip::RowPointers rows, onechip::RowPointers scales, size_t panels,
                                   size_t columns, uint8_t* out) {
   onechip::each_block(onechip::Weight::kInt4, panels, columns, out, [=](size_t panel, size_t first, uint8_t* block) {
     const size_t row = panel * onechip::kLanes;
     onechip::pack_block_int4(rows + row, scales + row, columns, first, block);
   });
-}
-
-// Quantises rows of bf16 or float32; 0 if a value is not finite or too large.
-extern "C" int onechip_pack_int8(onechip::RowPointers rows, int bf16, size_t panels, size_t columns, uint8_t* out) {
-  std::atomic<bool> fine = true;
-  onechip::each_block(onechip::Weight::kInt8, panels, columns, out, [&](size_t panel, size_t first, uint8_t* block) {
-    if (!onechip::pack_block_int8(rows + panel * onechip::kLanes, bf16 != 0, columns, first, block)) fine = false;
-  });
-  return fine;
 }
