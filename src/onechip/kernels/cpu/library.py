@@ -14,6 +14,8 @@ from pathlib import Path
 import jax
 import jaxlib.version
 
+from onechip.kernels.cpu import quota
+
 TARGETS = {
     "onechip_matmul": "OnechipMatmul",
     "onechip_matmul_add": "OnechipMatmulAdd",
@@ -56,6 +58,9 @@ def load() -> ctypes.CDLL:
         ) from None
     for name in ("onechip_instruction_set", "onechip_sources"):
         getattr(library, name).restype = ctypes.c_char_p
+    most = quota.cpu_quota()
+    if most is not None:
+        library.onechip_limit_threads(most)
     return library
 
 
@@ -105,7 +110,8 @@ def threads() -> int:
 
 
 def set_threads(count: int) -> None:
-    """Ask for so many threads instead of one for each core that this process may use.
+    """Ask for so many threads instead of one for each core that this process may use,
+    as far as its control group's quota (quota.py) goes.
 
     Raises:
         ValueError: the count is less than 1.

@@ -11,8 +11,10 @@
 #include <signal.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <climits>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -124,6 +126,7 @@ int usable_cores() {
 }
 
 std::atomic<int> wanted_size = 0;
+std::atomic<int> most_size = INT_MAX;
 std::atomic<bool> started = false;
 
 struct Start {
@@ -140,7 +143,7 @@ void* begin(void* argument) {
 State* start() {
   started = true;
   auto* state = new State;
-  const int size = wanted_size > 0 ? wanted_size.load() : usable_cores();
+  const int size = wanted_size > 0 ? wanted_size.load() : std::min(usable_cores(), most_size.load());
   state->shares = std::make_unique<Share[]>(static_cast<size_t>(size));
   sigset_t all, before;  // signals are for the threads of the program
   sigfillset(&all);
@@ -236,6 +239,9 @@ extern "C" int onechip_set_threads(int count) {
   onechip::wanted_size = count;
   return 1;
 }
+
+// No more threads than this unless more are asked for; before the team's first use.
+extern "C" void onechip_limit_threads(int count) { onechip::most_size = count; }
 
 // The number of threads; starts the team.
 extern "C" int onechip_threads() { return onechip::Team::get().size(); }
