@@ -94,6 +94,9 @@ void score_step(const typename Simd::Query* queries, size_t count, size_t stride
   }
 }
 
+// Not tiles_elementwise.h's: that one has 16 lanes, subnormal and infinite results, which cost a second scaling by a
+// power of two, and passes NaN on; weights of attention are at most 1, and this is their inner loop.
+//
 // e^x for x <= 0, 0 or the smallest normal number below -87; Cephes's expf, within 2 ulp.
 template <class Simd>
 ONECHIP_INLINE typename Simd::V exp(typename Simd::V x) {
