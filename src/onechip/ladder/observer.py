@@ -58,6 +58,6 @@ class Observer:
     def _moved(self, record: CellRecord) -> Sequence[str]:
         if self._bird is None or self._reading is None:
             return ()
-        after = self._bird.read()
+        after = self._bird.again(self._reading)
         record.measured |= canary.measured(self._reading, after)
         return canary.moved(self._reading, after)
