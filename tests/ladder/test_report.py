@@ -321,6 +321,17 @@ def test_arms_stand_next_to_each_other_in_the_tables(summary: Summary):
     assert [row[1] for row in tables.scores(summary).rows] == ["slow", "fast"]
 
 
+def test_levels_rise_in_the_tables_whatever_was_measured_first():
+    made = MadeLadder({"a": 60.0, "b": 50.0})
+    records = sorted(made.records(), key=lambda record: (-record.cell.repeat, -record.cell.level))
+    found = summarise(made.manifest(), records)
+    levels = [int(row[0].rpartition(" ")[2]) for row in tables.latency(found).rows]
+    assert levels == [1] * 4 + [8] * 4 + [64] * 4 + [1] * 4 + [8] * 4 + [64] * 4
+    assert [row[1] for row in tables.latency(found).rows[:4]] == ["time to first token"] * 2 + [
+        "between tokens"
+    ] * 2
+
+
 def test_one_value_has_no_spread_and_repeats_count_from_one(summary: Summary):
     spread = tables.speed(summary, "start", "").head.index("spread")
     assert {row[spread] for row in tables.speed(summary, "start", "").rows} == {"–"}

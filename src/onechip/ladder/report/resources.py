@@ -15,7 +15,7 @@ MEMORY = ("resident_peak_bytes", "own_peak_bytes", "hwm_bytes", "device_peak_byt
 def memory(summary: Summary) -> Table:
     """The most memory of every arm at every place, and the power drawn, as far as the machine says."""
     rows = []
-    order = {place: at for at, place in enumerate(dict.fromkeys(found.place for found in summary.usages))}
+    order = wording.reading_order(found.place for found in summary.usages)
     for found in sorted(summary.usages, key=lambda found: order[found.place]):
         sizes = (_bytes(getattr(found, name)) for name in MEMORY)
         power = (_watts(found.gpu_w), _watts(found.cpu_w))
@@ -60,7 +60,7 @@ def cost(summary: Summary) -> Table:
     """US dollars for a million output tokens in the sweep; no rows where the chip has no listed price."""
     speeds = {(m.arm, m.place): m.headline for m in summary.measures if m.figure == "whole_batch_tok_s"}
     rows = []
-    order = {place: at for at, place in enumerate(dict.fromkeys(found.place for found in summary.costs))}
+    order = wording.reading_order(found.place for found in summary.costs)
     for found in sorted(summary.costs, key=lambda found: order[found.place]):
         between = (
             NONE

@@ -98,9 +98,10 @@ def speed(summary: Summary, job: str, title: str, variant: str | None = None) ->
 
 
 def _side_by_side(known: Sequence[T]) -> list[T]:
-    """Arms next to each other at each place and figure, which keep their order."""
-    order = {key: at for at, key in enumerate(dict.fromkeys((m.place, m.figure) for m in known))}
-    return sorted(known, key=lambda m: order[m.place, m.figure])
+    """Places in reading order, their figures as they first came, arms next to each other."""
+    places = wording.reading_order(m.place for m in known)
+    figures = {figure: at for at, figure in enumerate(dict.fromkeys(m.figure for m in known))}
+    return sorted(known, key=lambda m: (places[m.place], figures[m.figure]))
 
 
 def sweep(summary: Summary) -> list[Table]:

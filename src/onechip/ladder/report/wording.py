@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from onechip.ladder.answers import Pair
 from onechip.ladder.figures import Place
 from onechip.ladder.medals import Entry, Row, evidence_of_answers
@@ -54,6 +56,17 @@ def where(place: Place) -> str:
     """One place of the ladder, for lists."""
     at = f" at {place.level}" if place.job == "sweep" else ""
     return f"{place.job} {place.variant}{at}"
+
+
+def reading_order(places: Iterable[Place]) -> dict[Place, int]:
+    """A rank for each place: jobs and variants as they first came, levels rising.
+
+    The order in which cells were measured is another one where arms alternate.
+    """
+    known = list(dict.fromkeys(places))
+    jobs, variants = (list(dict.fromkeys(place[at] for place in known)) for at in (0, 1))
+    known.sort(key=lambda place: (jobs.index(place.job), variants.index(place.variant), place.level))
+    return {place: rank for rank, place in enumerate(known)}
 
 
 def entry(row: Row, found: Entry) -> str:
