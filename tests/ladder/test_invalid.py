@@ -73,7 +73,7 @@ RULES: dict[str, tuple[Illness, str]] = {
     ),
 }
 CANARY = (
-    "The chip canary moved: its fixed matrix product took 2000 µs before and 2120 µs after (+6%, limit 5%)."
+    "The chip canary moved: its fixed matrix product took 2000 µs before and 2120 µs after (+6.0%, limit 5%)."
 )
 HELD_UP = "The client was the bottleneck: p99 of its loop lag was "
 KNOWN = "Its prompts seem to be in the engine's prefix cache: one of their series that this cell does"

@@ -151,6 +151,6 @@ def moved(before: Reading, after: Reading) -> list[str]:
         if abs(change) > MOST_MOVED:
             found.append(
                 f"The chip canary moved: its fixed {what} took {1e6 * was_s:.0f} µs before and"
-                f" {1e6 * is_s:.0f} µs after ({change:+.0%}, limit {MOST_MOVED:.0%})."
+                f" {1e6 * is_s:.0f} µs after ({change:+.1%}, limit {MOST_MOVED:.0%})."
             )
     return found
