@@ -1,4 +1,4 @@
-"""A server in this process, in front of an engine that plays a script."""
+"""A server in this process, in front of an engine that plays a script, and one in a process of its own."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from onechip.config import ServeConfig
 from onechip.server.service import Service
+from tests.server.process import Process
 from tests.server.scripted import Client, ScriptedEngine, model, running, wait_until
 
 
@@ -28,3 +29,15 @@ def server(engine: ScriptedEngine) -> Iterator[tuple[Client, Service]]:
 @pytest.fixture
 def client(server: tuple[Client, Service]) -> Client:
     return server[0]
+
+
+@pytest.fixture(scope="session")
+def served() -> Iterator[Process]:
+    process = Process()
+    try:
+        wait_until(process.ready, 400)  # a first start compiles
+        yield process
+    finally:
+        process.interrupt()
+        code = process.wait()
+    assert code == 0, "".join(process.log)

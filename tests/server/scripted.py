@@ -23,6 +23,7 @@ from onechip.models.chat_template import ChatTemplate
 from onechip.models.generation import GenerationDefaults
 from onechip.models.tokenizer import Tokenizer
 from onechip.server.app import create_app
+from onechip.server.facts import Facts
 from onechip.server.service import Model, Service
 
 ACORN = Path(onechip.models.__file__).parent / "acorn"
@@ -169,7 +170,8 @@ class Client:
 
 
 def model(engine: ScriptedEngine) -> Model:
-    return Model(engine, TOKENIZER, ChatTemplate.load(ACORN), GenerationDefaults.load(ACORN), LARGEST_CONTEXT)
+    template, defaults = ChatTemplate.load(ACORN), GenerationDefaults.load(ACORN)
+    return Model(engine, TOKENIZER, template, defaults, LARGEST_CONTEXT, Facts.read(ACORN))
 
 
 @contextmanager

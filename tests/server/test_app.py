@@ -109,7 +109,7 @@ def test_the_connection_goes_on_after_an_error_or_says_that_it_ends(client, engi
     def fail(*args: Any) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("onechip.server.app._ready", fail)
+    monkeypatch.setattr("onechip.server.replies.Readiness", fail)
     json_type = {"Content-Type": "application/json"}
     connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=20)
     connection.connect()
@@ -170,7 +170,7 @@ def test_a_bug_is_a_500_without_a_traceback(client, server, monkeypatch) -> None
     def fail(*args: Any) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("onechip.server.app._ready", fail)
+    monkeypatch.setattr("onechip.server.replies.Readiness", fail)
     assert "log" in error_of(client.ask("GET", "/ready"), 500, "server_error")["message"]
 
 

@@ -14,11 +14,13 @@ from onechip.config import ServeConfig
 from onechip.models.chat_template import ChatTemplate
 from onechip.models.generation import GenerationDefaults
 from onechip.models.tokenizer import Tokenizer
+from onechip.server.facts import Facts
 from onechip.server.service import Model
 from tests.models.small_tokenizers import CHATML, LLAMA3, byte_level, save, sentence_piece
 from tests.server.scripted import CHAT, HI, Client, ScriptedEngine, error_of, running, wait_until
 
 TEXT = "/v1/completions"
+FACTS = Facts("llama", "safetensors", 0, 0.0)
 TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
 LLAMA3_TEMPLATE = (
     "{{ bos_token }}{% for m in messages %}<|start_header_id|>{{ m['role'] }}<|end_header_id|>\n\n"
@@ -44,7 +46,7 @@ def serving(
         folder = save(backend, Path(name), **config, chat_template=template)
         tokenizer, chat_template = Tokenizer.load(folder, []), ChatTemplate.load(folder)
     engine = ScriptedEngine()
-    model = Model(engine, tokenizer, chat_template, GenerationDefaults(), 300)
+    model = Model(engine, tokenizer, chat_template, GenerationDefaults(), 300, FACTS)
     with running(ServeConfig(), lambda progress: model) as (client, service):
         wait_until(lambda: service.state == "ready")
         engine.loop = service.loop

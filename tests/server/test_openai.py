@@ -6,111 +6,22 @@ import asyncio
 import http.client
 import json
 import re
-import signal
 import socket
-import subprocess
-import sys
-import threading
 import time
-import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
 import openai
 import pytest
 
+from tests.server.process import TOOLS, Process
 from tests.server.scripted import wait_until
 
 PROBLEM = "There are 5 boxes with 7 cards each. Olga brings 10 more cards. How many cards are there now?"
 ASK: list[Any] = [{"role": "user", "content": PROBLEM}]
-ORDER = {
-    "type": "function",
-    "function": {
-        "name": "place_order",
-        "description": "Place an order of food.",
-        "parameters": {
-            "type": "object",
-            "properties": {
-                "count": {"type": "integer", "description": "The number of plates."},
-                "item": {"type": "string", "description": "The dish to order."},
-            },
-            "required": ["item", "count"],
-        },
-    },
-}
-TOOLS: list[Any] = [ORDER]
 LONG = 2000
 """Tokens of an answer that is still being written when something is done to it."""
 ON_AND_ON = {"ignore_eos": True}
-
-
-class Process:
-    """A child process that serves acorn on a free port."""
-
-    def __init__(self) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "onechip.cli", "serve", "acorn", "--port", "0"],
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self.log: list[str] = []
-        self._reader = threading.Thread(target=self._read)
-        self._reader.start()
-        wait_until(lambda: self._url() is not None or self.process.poll() is not None, 60)
-        self.url = self._url() or pytest.fail("".join(self.log))
-
-    def _read(self) -> None:
-        assert self.process.stderr is not None
-        with self.process.stderr:
-            self.log.extend(self.process.stderr)
-
-    def _url(self) -> str | None:
-        found = re.search(r"Listening on (\S+);", "".join(self.log))
-        return found[1] if found else None
-
-    def ready(self) -> bool:
-        assert self.process.poll() is None, "".join(self.log)
-        try:
-            return bool(json.loads(self.get("/ready"))["status"] == "ready")
-        except urllib.error.HTTPError as error:
-            error.close()
-            return False
-
-    def get(self, path: str) -> str:
-        with urllib.request.urlopen(self.url + path, timeout=20) as response:
-            return response.read().decode()
-
-    def tokenize(self, body: Any) -> list[int]:
-        headers = {"Content-Type": "application/json"}
-        request = urllib.request.Request(f"{self.url}/tokenize", json.dumps(body).encode(), headers)
-        with urllib.request.urlopen(request, timeout=20) as response:
-            tokens: list[int] = json.loads(response.read())["tokens"]
-            return tokens
-
-    def metric(self, name: str) -> float:
-        line = re.search(rf"^{name}\{{.*\}} (\S+)$", self.get("/metrics"), re.MULTILINE)
-        assert line is not None
-        return float(line[1])
-
-    def interrupt(self) -> None:
-        self.process.send_signal(signal.SIGINT)
-
-    def wait(self) -> int:
-        code = self.process.wait(timeout=60)
-        self._reader.join()
-        return code
-
-
-@pytest.fixture(scope="session")
-def served() -> Iterator[Process]:
-    process = Process()
-    try:
-        wait_until(process.ready, 400)  # a first start compiles
-        yield process
-    finally:
-        process.interrupt()
-        code = process.wait()
-    assert code == 0, "".join(process.log)
 
 
 @pytest.fixture(scope="session")

@@ -8,8 +8,8 @@ import pytest
 
 from onechip.errors import CheckpointError, RequestError
 from onechip.models.generation import GenerationDefaults
-from onechip.server.sampling import output_limit, sampling_params, stop_strings
-from onechip.server.schemas import CompletionBody
+from onechip.server.sampling import check_stream_options, output_limit, sampling_params, stop_strings
+from onechip.server.schemas import CompletionBody, StreamOptions
 
 DEFAULTS = GenerationDefaults(temperature=0.7, top_k=64, top_p=0.95, min_p=0.1)
 
@@ -45,8 +45,10 @@ def test_fields_that_do_not_go_together() -> None:
         params(min_tokens=10)
     with pytest.raises(RequestError, match="stop_token_ids has 100; the vocabulary ends at 99"):
         params(stop_token_ids=[100])
+    options = StreamOptions(include_usage=True)
     with pytest.raises(RequestError, match="stream_options needs stream"):
-        params(stream_options={"include_usage": True})
+        check_stream_options(CompletionBody(prompt="", stream_options=options))
+    check_stream_options(CompletionBody(prompt="", stream_options=options, stream=True))
 
 
 def test_the_output_fits_in_the_context() -> None:

@@ -86,6 +86,9 @@ _OPENER = re.compile(r"[{(]")
 class ChatParser:
     """Reads one answer.
 
+    Attributes:
+        reasoning_tokens: tokens of the thoughts so far, without the markers around them.
+
     The grammar of Gemma 4 is: [thought] text? call* end. Also understood: a call without `call`, with round
     brackets or without its end, a call straight from the thoughts, several calls, a stray or repeated channel
     marker, and a prompt that has already opened the thought channel.
@@ -108,6 +111,7 @@ class ChatParser:
         self._schemas = {tool["function"]["name"]: tool["function"].get("parameters") for tool in tools or ()}
         self._decoder = tokenizer.stream(skip_special)
         self._markers = _markers(tokenizer, calls=bool(tools))
+        self.reasoning_tokens = 0
         self._state: _State = "content"
         self._buffer = ""  # a channel's name, a call's header, or the newlines that may end the thoughts
         self._calls = 0
@@ -127,9 +131,11 @@ class ChatParser:
             for position, id in enumerate(ids):
                 marker = self._markers.get(id)
                 if marker is not None:
+                    self._count(position - start)
                     self._on_text(self._decoder.push(ids[start:position]) + self._decoder.finish())
                     self._on_marker(marker, id)
                     start = position + 1
+        self._count(len(ids) - start)
         self._on_text(self._decoder.push(ids[start:]))
         return self._take()
 
@@ -144,6 +150,10 @@ class ChatParser:
             self._state = "content"
         self._end_section()
         return self._take()
+
+    def _count(self, tokens: int) -> None:
+        if self._state in ("channel name", "reasoning"):
+            self.reasoning_tokens += tokens
 
     def _enter_open_thought(self, tokenizer: Tokenizer, prompt_ids: Sequence[int]) -> None:
         """Start inside the thoughts if the last marker of the prompt opened them."""

@@ -42,6 +42,7 @@ class ChatTemplate:
 
     Attributes:
         reads_tools: the template has a place for tools.
+        reads_thinking: it can be told whether to think, by the variable `enable_thinking`.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class ChatTemplate:
         self._tool_template = self._template if tool_source is None else _compiled(tool_source)
         self._words = frozenset(re.findall(r"\w+", f"{source} {tool_source or ''}"))
         self.reads_tools = "tools" in self._words
+        self.reads_thinking = "enable_thinking" in self._words
         self._reads_text = self._reads(_PROBE)
         self._reads_parts = self._reads([{"type": "text", "text": _PROBE}])
 

@@ -26,7 +26,13 @@ _State = Literal["start", "whole", "text", "call", "after call"]
 
 
 class JsonCallParser:
-    """Reads one answer; text is held back only while it may be a call."""
+    """Reads one answer; text is held back only while it may be a call.
+
+    Attributes:
+        reasoning_tokens: 0, since thoughts are not told from text in this notation.
+    """
+
+    reasoning_tokens = 0
 
     def __init__(
         self, tokenizer: Tokenizer, tools: Sequence[Mapping[str, Any]], skip_special: bool = True

@@ -16,6 +16,9 @@ FinishReason = Literal["stop", "length", "tool_calls"]
 class Reader(Protocol):
     """Makes deltas of token ids; ChatParser is one."""
 
+    @property
+    def reasoning_tokens(self) -> int: ...
+
     def push(self, ids: Sequence[int]) -> list[Delta]: ...
 
     def finish(self, cut_off: bool) -> list[Delta]: ...
@@ -23,6 +26,8 @@ class Reader(Protocol):
 
 class TextReader:
     """The reader of plain completions: all is text."""
+
+    reasoning_tokens = 0
 
     def __init__(self, decoder: StreamDecoder) -> None:
         self._decoder = decoder
@@ -42,6 +47,7 @@ class Answer:
     Attributes:
         finish: why it ended, None while it goes on.
         tokens: output tokens so far, the stop token included, none behind a stop string.
+        stop_string: the stop string that ended it, None if none did.
         cached_tokens: prompt tokens that the engine had already.
     """
 
@@ -61,8 +67,14 @@ class Answer:
         self._one_call = one_call
         self._called = False
         self.finish: FinishReason | None = None
+        self.stop_string: str | None = None
         self.tokens = 0
         self.cached_tokens = 0
+
+    @property
+    def reasoning_tokens(self) -> int:
+        """How many of `tokens` are thoughts."""
+        return self._reader.reasoning_tokens
 
     def take(self, event: Event) -> list[Delta]:
         """What `event`, which must not be one of failure, adds; sets `finish` with the last."""
@@ -108,8 +120,8 @@ class Answer:
         text = self._stops.push(delta.text)
         if text:
             append_delta(deltas, Text(text))
-        if self._stops.hit:
-            self.finish = "stop"
+        if self._stops.hit is not None:
+            self.finish, self.stop_string = "stop", self._stops.hit
 
     def _flush(self, deltas: list[Delta]) -> None:
         held = self._stops.flush() if self._stops else ""

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import hmac
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
 
-import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -17,27 +14,16 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from onechip.errors import AuthenticationError, OnechipError, RequestError
+from onechip.errors import AuthenticationError, NotFoundError, OnechipError
 from onechip.server import parsing
-from onechip.server.chat import chat_completions, chat_prompt
-from onechip.server.completions import completions
-from onechip.server.errors import (
-    RETRY_AFTER_S,
-    error_response,
-    json_response,
-    on_bug,
-    on_http_exception,
-    on_known_error,
-)
-from onechip.server.replies import Detokenized, ModelCard, ModelList, Readiness, Tokens
-from onechip.server.schemas import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
+from onechip.server.errors import error_response, json_response, on_bug, on_http_exception, on_known_error
+from onechip.server.openapi import document
+from onechip.server.routes import QUESTIONS, REFUSED, VIEWS, Question, View
 from onechip.server.service import Service
 from onechip.server.streams import ClientGone
 
 MAX_BODY_BYTES = 32 * 2**20
 """Far above any context that fits on one chip: 262,144 token ids take about 2 MB."""
-
-Answer = Callable[[Service, Any, Receive], Awaitable[Response]]
 
 
 def create_app(service: Service, on_loaded: Callable[[], None]) -> Starlette:
@@ -52,18 +38,12 @@ def create_app(service: Service, on_loaded: Callable[[], None]) -> Starlette:
         service.start(on_loaded)
         yield
 
-    started = int(time.time())
     return Starlette(
         routes=[
-            _post("/v1/chat/completions", service, ChatBody, chat_completions),
-            _post("/v1/completions", service, CompletionBody, completions),
-            _post("/tokenize", service, TokenizeBody, _tokenize),
-            _post("/detokenize", service, DetokenizeBody, _detokenize),
-            _get("/v1/models", lambda _: json_response(ModelList([_card(service, started)]))),
-            _get("/v1/models/{name:path}", lambda r: _one_model(service, r.path_params["name"], started)),
-            _get("/health", lambda _: _health(service)),
-            _get("/ready", lambda _: _ready(service)),
-            _get("/metrics", lambda _: _metrics(service)),
+            *(_question(service, question) for question in QUESTIONS),
+            *(_view(service, view) for view in VIEWS),
+            *(_refusal(path, instead) for path, instead in REFUSED.items()),
+            Route("/openapi.json", _openapi, methods=["GET"]),
         ],
         middleware=[Middleware(_RequireKey, key=service.config.api_key)] if service.config.api_key else [],
         exception_handlers={
@@ -75,23 +55,34 @@ def create_app(service: Service, on_loaded: Callable[[], None]) -> Starlette:
     )
 
 
-def _get(path: str, respond: Callable[[Request], Response]) -> Route:
+def _view(service: Service, view: View) -> Route:
     async def endpoint(request: Request) -> Response:
-        return respond(request)
+        return view.look(service, request)
 
-    return Route(path, endpoint, methods=["GET"])
+    return Route(view.path, endpoint, methods=["GET"])
 
 
-def _post(path: str, service: Service, body_type: type[msgspec.Struct], answer: Answer) -> Route:
+def _question(service: Service, question: Question) -> Route:
     async def endpoint(request: Request) -> Response:
         service.model()  # while it is not ready, no body is worth reading
         try:
-            body = parsing.parse(await _read_body(request), body_type)
-            return await answer(service, body, request.receive)
+            body = parsing.parse(await _read_body(request), question.body)
+            return await question.answer(service, body, request.receive)
         except (ClientGone, ClientDisconnect):
             return Response(status_code=499)  # nobody reads it; nginx's code for "client closed request"
 
-    return Route(path, endpoint, methods=["POST"])
+    return Route(question.path, endpoint, methods=["POST"])
+
+
+def _refusal(path: str, instead: str) -> Route:
+    async def endpoint(request: Request) -> Response:
+        raise NotFoundError(instead, code="unsupported_endpoint")
+
+    return Route(path, endpoint, methods=["GET", "POST", "DELETE"])
+
+
+async def _openapi(_: Request) -> Response:
+    return json_response(document())
 
 
 async def _read_body(request: Request) -> bytes:
@@ -118,73 +109,24 @@ async def _read_body(request: Request) -> bytes:
     return b"".join(chunks)
 
 
-def _card(service: Service, started: int) -> ModelCard:
-    model = service.model()
-    return ModelCard(service.config.model_id, started, model.engine.context, service.config.model)
-
-
-def _one_model(service: Service, name: str, started: int) -> Response:
-    service.model(name)
-    return json_response(_card(service, started))
-
-
-def _health(service: Service) -> Response:
-    """200 while the process can serve or will be able to; 503 calls for a restart."""
-    status = 503 if service.state == "failed" else 200
-    return json_response({"status": service.state, "message": service.explain()}, status)
-
-
-def _ready(service: Service) -> Response:
-    """200 when requests are taken."""
-    state = service.state
-    body = Readiness(state, service.config.model_id, service.explain(), service.stage, service.progress)
-    if state == "ready":
-        return json_response(body)
-    return json_response(body, 503, {"Retry-After": str(RETRY_AFTER_S)})
-
-
-def _metrics(service: Service) -> Response:
-    return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
-
-
-async def _tokenize(service: Service, body: TokenizeBody, _: Receive) -> Response:
-    """POST /tokenize: token ids of a text or of a conversation."""
-    model = service.model(body.model)
-    if (body.prompt is None) == (body.messages is None):
-        raise RequestError("Give either prompt or messages.", param="prompt")
-    if body.messages is None:
-        ids = await model.encode(body.prompt or "", add_bos=body.add_special_tokens)
-    else:
-        tools = msgspec.to_builtins(body.tools or [])
-        kwargs = body.chat_template_kwargs
-        ids = await chat_prompt(model, body.messages, tools, kwargs, body.add_generation_prompt)
-    strings = [model.tokenizer.token(id) for id in ids] if body.return_token_strs else None
-    return json_response(Tokens(len(ids), model.engine.context, ids, strings))
-
-
-async def _detokenize(service: Service, body: DetokenizeBody, _: Receive) -> Response:
-    """POST /detokenize: text of token ids, special ones shown."""
-    model = service.model(body.model)
-    return json_response(Detokenized(model.tokenizer.decode(body.tokens, skip_special=False)))
-
-
 class _RequireKey:
-    """Lets a request to /v1/* in only with the right bearer token."""
+    """Lets a request to /v1/* and /api/* in only with the right key: bearer token or Anthropic's header."""
 
     def __init__(self, app: ASGIApp, key: str) -> None:
         self._app = app
         self._key = key.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not scope["path"].startswith("/v1/") or self._has_key(scope):
+        guarded = scope["type"] == "http" and scope["path"].startswith(("/v1/", "/api/"))
+        if not guarded or self._has_key(dict(scope["headers"])):
             await self._app(scope, receive, send)
             return
         error = AuthenticationError(
             "The API key is missing or wrong: send Authorization: Bearer KEY.", code="invalid_api_key"
         )
-        await error_response(error)(scope, receive, send)
+        await error_response(scope["path"], error)(scope, receive, send)
 
-    def _has_key(self, scope: Scope) -> bool:
-        sent = dict(scope["headers"]).get(b"authorization", b"")
-        scheme, _, token = sent.partition(b" ")
-        return scheme.lower() == b"bearer" and hmac.compare_digest(token.strip(), self._key)
+    def _has_key(self, headers: dict[bytes, bytes]) -> bool:
+        scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
+        sent = [headers.get(b"x-api-key", b"")] + ([token.strip()] if scheme.lower() == b"bearer" else [])
+        return any(hmac.compare_digest(key, self._key) for key in sent)

@@ -5,31 +5,16 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
 from starlette.responses import Response
 from starlette.types import Receive
 
-from onechip.engine.types import Request
-from onechip.errors import RequestError
-from onechip.models.chat_parser import (
-    CallArguments,
-    CallOpen,
-    ChatParser,
-    Delta,
-    Reasoning,
-    Text,
-    has_call_markers,
-)
-from onechip.models.chat_template import RESERVED_VARIABLES
-from onechip.models.json_calls import JsonCallParser
-from onechip.models.tokenizer import Tokenizer
-from onechip.server.answer import Answer, FinishReason, Reader
+from onechip.models.chat_parser import CallArguments, CallOpen, Delta, Reasoning, Text
+from onechip.server.answer import FinishReason
+from onechip.server.conversation import ChatRequest, Limits, begin
 from onechip.server.errors import json_response
-from onechip.server.generation import Generation
-from onechip.server.parsing import check_reserved
 from onechip.server.replies import (
     ChatChoice,
     ChatChunk,
@@ -41,10 +26,11 @@ from onechip.server.replies import (
     ToolCall,
     Usage,
 )
-from onechip.server.sampling import output_limit, sampling_params, stop_strings
-from onechip.server.schemas import ChatBody, Message
-from onechip.server.service import Model, Service
-from onechip.server.sse import EventStream
+from onechip.server.sampling import check_stream_options
+from onechip.server.schemas import ChatBody
+from onechip.server.service import Service
+from onechip.server.sse import ChunkEvents
+from onechip.server.streaming import StreamedAnswer
 
 
 async def chat_completions(service: Service, body: ChatBody, receive: Receive) -> Response:
@@ -55,76 +41,33 @@ async def chat_completions(service: Service, body: ChatBody, receive: Receive) -
     Raises:
         OnechipError: the request is wrong, or the engine does not take it.
     """
+    check_stream_options(body)
     model = service.model(body.model)
-    tools = msgspec.to_builtins(body.tools or []) if body.tool_choice != "none" else []
-    prompt = await chat_prompt(model, body.messages, tools, body.chat_template_kwargs)
+    request_id, created = f"chatcmpl-{secrets.token_hex(16)}", int(time.time())
+    generation = await begin(service, model, _asked(body), request_id)
+    model_id = service.config.model_id
+    if body.stream:
+        chunks = ChatChunks(request_id, model_id, created)
+        return StreamedAnswer(generation, ChunkEvents(generation, chunks, body.stream_options))
+    message = _message(await generation.whole(receive))
+    assert generation.answer.finish is not None
+    choice = ChatChoice(message=message, finish_reason=generation.answer.finish)
+    return json_response(ChatCompletion(request_id, created, model_id, [choice], generation.usage))
+
+
+def _asked(body: ChatBody) -> ChatRequest:
     field = "max_tokens" if body.max_completion_tokens is None else "max_completion_tokens"
-    limit = output_limit(
-        getattr(body, field), field, len(prompt), model.engine.context, model.largest_context
-    )
-    params = sampling_params(body, model.defaults, limit, model.tokenizer.vocab_size)
-    request = Request(f"chatcmpl-{secrets.token_hex(16)}", tuple(prompt), params)
-    answer = Answer(
-        _reader(model.tokenizer, tools, prompt, body.skip_special_tokens is not False),
-        stops=stop_strings(body),
-        min_tokens=params.min_tokens,
+    effort = body.reasoning_effort
+    return ChatRequest(
+        messages=msgspec.to_builtins(body.messages),
+        tools=msgspec.to_builtins(body.tools or []) if body.tool_choice != "none" else [],
+        sampling=body,
+        limits=Limits(getattr(body, field), field),
+        thinking=None if effort is None else effort != "none",
+        thinking_field="reasoning_effort",
+        variables=body.chat_template_kwargs or {},
         one_call=body.parallel_tool_calls is False,
     )
-    generation = Generation(service, model, request, answer)
-    if body.stream:
-        return EventStream(
-            generation, ChatChunks(request.id, service.config.model_id, int(time.time())), body.stream_options
-        )
-    return await _whole(generation, service.config.model_id, receive)
-
-
-async def chat_prompt(
-    model: Model,
-    messages: Sequence[Message],
-    tools: Sequence[dict[str, Any]],
-    kwargs: dict[str, Any] | None,
-    add_generation_prompt: bool = True,
-) -> list[int]:
-    """Token ids of a conversation, through the checkpoint's template.
-
-    Raises:
-        RequestError: there is no template, it has no place for tools, or it refuses the messages.
-    """
-    if model.template is None:
-        raise RequestError(
-            "This model has no chat template: ask /v1/completions, or start the server with the model's own "
-            "chat_template.jinja in its folder.",
-            param="messages",
-        )
-    if tools and not model.template.reads_tools:
-        raise RequestError(
-            "tools: the chat template of this model has no place for them; leave them out, or set "
-            'tool_choice to "none".',
-            param="tools",
-        )
-    variables = check_reserved(kwargs, RESERVED_VARIABLES)
-    text = model.template.render(msgspec.to_builtins(messages), tools, add_generation_prompt, **variables)
-    return await model.encode(text, add_bos=True)
-
-
-def _reader(
-    tokenizer: Tokenizer, tools: Sequence[dict[str, Any]], prompt: Sequence[int], skip_special: bool
-) -> Reader:
-    """What reads the answer: a model without Gemma 4's markers writes its calls as JSON."""
-    if tools and not has_call_markers(tokenizer):
-        return JsonCallParser(tokenizer, tools, skip_special)
-    return ChatParser(tokenizer, tools, prompt, skip_special)
-
-
-async def _whole(generation: Generation, model_id: str, receive: Receive) -> Response:
-    """The answer in one piece."""
-    created = int(time.time())
-    deltas: list[Delta] = []
-    with generation.watched(receive):
-        while generation.answer.finish is None:
-            deltas += await generation.step()
-    choice = ChatChoice(message=_message(deltas), finish_reason=generation.answer.finish)
-    return json_response(ChatCompletion(generation.request.id, created, model_id, [choice], generation.usage))
 
 
 def _message(deltas: Sequence[Delta]) -> ChatMessage:

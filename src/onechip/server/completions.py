@@ -10,17 +10,17 @@ from msgspec import UnsetType
 from starlette.responses import Response
 from starlette.types import Receive
 
-from onechip.engine.types import Request
 from onechip.errors import RequestError
 from onechip.models.chat_parser import Delta, Text
-from onechip.server.answer import Answer, FinishReason, TextReader
+from onechip.server.answer import FinishReason
+from onechip.server.conversation import Limits, begin_text
 from onechip.server.errors import json_response
-from onechip.server.generation import Generation
 from onechip.server.replies import TextChoice, TextCompletion, Usage
-from onechip.server.sampling import output_limit, sampling_params, stop_strings
+from onechip.server.sampling import check_stream_options
 from onechip.server.schemas import CompletionBody
 from onechip.server.service import Model, Service
-from onechip.server.sse import EventStream
+from onechip.server.sse import ChunkEvents
+from onechip.server.streaming import StreamedAnswer
 
 
 async def completions(service: Service, body: CompletionBody, receive: Receive) -> Response:
@@ -29,25 +29,19 @@ async def completions(service: Service, body: CompletionBody, receive: Receive) 
     Raises:
         OnechipError: the request is wrong, or the engine does not take it.
     """
+    check_stream_options(body)
     model = service.model(body.model)
     prompt = await _prompt_ids(body.prompt, model)
-    limit = output_limit(
-        body.max_tokens, "max_tokens", len(prompt), model.engine.context, model.largest_context
-    )
-    params = sampling_params(body, model.defaults, limit, model.tokenizer.vocab_size)
-    request = Request(f"cmpl-{secrets.token_hex(16)}", tuple(prompt), params)
-    reader = TextReader(model.tokenizer.stream(body.skip_special_tokens is not False, continued=True))
-    answer = Answer(reader, stops=stop_strings(body), min_tokens=params.min_tokens)
-    generation = Generation(service, model, request, answer)
-    model_id, created = service.config.model_id, int(time.time())
+    request_id, created = f"cmpl-{secrets.token_hex(16)}", int(time.time())
+    limits = Limits(body.max_tokens, "max_tokens")
+    generation = begin_text(service, model, prompt, body, limits, request_id)
+    model_id = service.config.model_id
     if body.stream:
-        return EventStream(generation, TextChunks(request.id, model_id, created), body.stream_options)
-    deltas: list[Delta] = []
-    with generation.watched(receive):
-        while answer.finish is None:
-            deltas += await generation.step()
-    choice = TextChoice(text=_text(deltas), finish_reason=answer.finish)
-    return json_response(TextCompletion(request.id, created, model_id, [choice], generation.usage))
+        chunks = TextChunks(request_id, model_id, created)
+        return StreamedAnswer(generation, ChunkEvents(generation, chunks, body.stream_options))
+    deltas = await generation.whole(receive)
+    choice = TextChoice(text=_text(deltas), finish_reason=generation.answer.finish)
+    return json_response(TextCompletion(request_id, created, model_id, [choice], generation.usage))
 
 
 async def _prompt_ids(prompt: str | Sequence[int | str | list[int]], model: Model) -> list[int]:

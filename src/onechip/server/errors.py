@@ -1,4 +1,7 @@
-"""Whatever went wrong with a request -> OpenAI's error body, with its status and headers."""
+"""Whatever went wrong with a request -> its status, headers, and the error body of the protocol spoken.
+
+Which protocol that is, the path says: /v1/messages is Anthropic's, /api Ollama's, everything else OpenAI's.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +32,42 @@ class ErrorBody(msgspec.Struct):
     error: ErrorDetail
 
 
-def error_body(error: OnechipError) -> ErrorBody:
-    """What a client reads about `error`."""
+class AnthropicErrorDetail(msgspec.Struct):
+    type: str
+    message: str
+
+
+class AnthropicError(msgspec.Struct, tag_field="type", tag="error"):
+    """Anthropic's error body, also as an event of a stream."""
+
+    error: AnthropicErrorDetail
+
+
+class OllamaError(msgspec.Struct):
+    """Ollama's error body, also as the last line of a stream."""
+
+    error: str
+
+
+def openai_error(error: OnechipError) -> ErrorBody:
+    """What a client of OpenAI's API reads about `error`."""
     param, code = (error.param, error.code) if isinstance(error, RequestError) else (None, None)
     return ErrorBody(ErrorDetail(error.message, error.kind, param, code))
+
+
+def anthropic_error(error: OnechipError) -> AnthropicError:
+    """What a client of Anthropic's API reads about `error`."""
+    kind = "api_error" if error.kind == "server_error" else error.kind
+    return AnthropicError(AnthropicErrorDetail(kind, error.message))
+
+
+def error_body(path: str, error: OnechipError) -> Any:
+    """What a client that asked for `path` reads about `error`."""
+    if path.startswith("/v1/messages"):
+        return anthropic_error(error)
+    if path.startswith("/api/"):
+        return OllamaError(error.message)
+    return openai_error(error)
 
 
 def json_response(
@@ -42,7 +77,7 @@ def json_response(
     return Response(msgspec.json.encode(content), status, headers, media_type="application/json")
 
 
-def error_response(error: OnechipError) -> Response:
+def error_response(path: str, error: OnechipError) -> Response:
     """The response for an error that we know."""
     headers = {}
     if isinstance(error, QueueFullError):
@@ -51,13 +86,13 @@ def error_response(error: OnechipError) -> Response:
         headers["Retry-After"] = str(RETRY_AFTER_S)
     elif error.http_status == HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = "Bearer"
-    return json_response(error_body(error), error.http_status, headers)
+    return json_response(error_body(path, error), error.http_status, headers)
 
 
 async def on_known_error(request: Request, error: Exception) -> Response:
     """Handler for OnechipError."""
     assert isinstance(error, OnechipError)
-    return error_response(error)
+    return error_response(request.url.path, error)
 
 
 async def on_http_exception(request: Request, error: Exception) -> Response:
@@ -68,12 +103,12 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
         HTTPStatus.NOT_FOUND: f"There is nothing at {path}.",
         HTTPStatus.METHOD_NOT_ALLOWED: f"{path} does not take {request.method}.",
     }.get(HTTPStatus(error.status_code), error.detail)
-    kind = "not_found_error" if error.status_code == HTTPStatus.NOT_FOUND else "invalid_request_error"
-    body = ErrorBody(ErrorDetail(message, kind))
-    return json_response(body, error.status_code, dict(error.headers or {}))
+    known = RequestError(message)
+    known.kind = "not_found_error" if error.status_code == HTTPStatus.NOT_FOUND else known.kind
+    return json_response(error_body(path, known), error.status_code, dict(error.headers or {}))
 
 
 async def on_bug(request: Request, error: Exception) -> Response:
     """Handler for everything else; the log has the traceback. uvicorn then closes the connection."""
-    detail = ErrorDetail("The server made a mistake; its log says more.", "server_error")
-    return json_response(ErrorBody(detail), HTTPStatus.INTERNAL_SERVER_ERROR, {"Connection": "close"})
+    body = error_body(request.url.path, OnechipError("The server made a mistake; its log says more."))
+    return json_response(body, HTTPStatus.INTERNAL_SERVER_ERROR, {"Connection": "close"})

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from msgspec import UNSET
 from starlette.types import Receive
 
 from onechip.engine.types import Request
@@ -13,13 +14,18 @@ from onechip.errors import EngineError
 from onechip.models.chat_parser import Delta
 from onechip.server.answer import Answer
 from onechip.server.metrics import RequestTimer
-from onechip.server.replies import PromptDetails, Usage
+from onechip.server.replies import CompletionDetails, PromptDetails, Usage
 from onechip.server.service import Model, Service
 from onechip.server.streams import ClientGone
 
 
 class Generation:
-    """A request that the engine works on."""
+    """A request that the engine works on.
+
+    Attributes:
+        answer: what came of it so far.
+        timer: when it came.
+    """
 
     def __init__(self, service: Service, model: Model, request: Request, answer: Answer) -> None:
         """Submit `request`.
@@ -31,7 +37,7 @@ class Generation:
         self.request = request
         self._engine = model.engine
         self._streams = service.streams
-        self._timer = RequestTimer(service.metrics)
+        self.timer = RequestTimer(service.metrics)
         self._mailbox = self._streams.open(request.id)
         self._over = False  # the engine has sent its last event
         try:
@@ -44,7 +50,25 @@ class Generation:
     def usage(self) -> Usage:
         """Tokens so far."""
         prompt, output = len(self.request.prompt), self.answer.tokens
-        return Usage(prompt, prompt + output, output, PromptDetails(self.answer.cached_tokens))
+        thoughts = self.answer.reasoning_tokens
+        details = CompletionDetails(thoughts) if thoughts else UNSET
+        return Usage(prompt, prompt + output, output, PromptDetails(self.answer.cached_tokens), details)
+
+    async def whole(self, receive: Receive) -> list[Delta]:
+        """The answer in one piece.
+
+        Args:
+            receive: of the HTTP request, whose body has been read.
+
+        Raises:
+            ClientGone: the client went away.
+            EngineError: the engine failed or is stopped.
+        """
+        deltas: list[Delta] = []
+        with self.watched(receive):
+            while self.answer.finish is None:
+                deltas += await self.step()
+        return deltas
 
     @contextmanager
     def watched(self, receive: Receive) -> Iterator[None]:
@@ -79,14 +103,14 @@ class Generation:
         self._over = event.finish is not None
         if event.finish in ("error", "cancelled"):
             raise EngineError(event.error or "The server stopped before the answer was complete.")
-        self._timer.on_tokens(len(event.tokens))
+        self.timer.on_tokens(len(event.tokens))
         return self.answer.take(event)
 
     def _close(self, reason: str) -> None:
         self._streams.close(self.request.id)
         if not self._over:
             self._engine.cancel(self.request.id)
-        self._timer.on_end(reason, len(self.request.prompt), self.answer.tokens)
+        self.timer.on_end(reason, len(self.request.prompt), self.answer.tokens)
 
 
 async def _disconnected(receive: Receive) -> None:

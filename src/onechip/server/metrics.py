@@ -68,28 +68,35 @@ class Histogram:
 
 
 class RequestTimer:
-    """The times of one request, from its arrival on."""
+    """The times of one request, from its arrival on.
+
+    Attributes:
+        arrived, first, last: of the request and of its first and latest tokens, in seconds of perf_counter;
+            None before there are any.
+    """
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-        self._arrived = time.perf_counter()
-        self._last: float | None = None
+        self.arrived = time.perf_counter()
+        self.first: float | None = None
+        self.last: float | None = None
 
     def on_tokens(self, count: int) -> None:
         """`count` tokens came; the time since those before them is shared out evenly."""
         if not count:
             return
         now = time.perf_counter()
-        if self._last is None:
-            self._metrics.ttft.observe(now - self._arrived)
+        if self.last is None:
+            self.first = now
+            self._metrics.ttft.observe(now - self.arrived)
         else:
-            self._metrics.itl.observe((now - self._last) / count, count)
-        self._last = now
+            self._metrics.itl.observe((now - self.last) / count, count)
+        self.last = now
 
     def on_end(self, reason: str, prompt_tokens: int, output_tokens: int) -> None:
         """The request ended: stop, length, tool_calls, abort (its client went away) or error."""
         self._metrics.ended[reason] += 1
-        self._metrics.e2e.observe(time.perf_counter() - self._arrived)
+        self._metrics.e2e.observe(time.perf_counter() - self.arrived)
         self._metrics.prompt.observe(prompt_tokens)
         self._metrics.output.observe(output_tokens)
 

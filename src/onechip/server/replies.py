@@ -13,11 +13,18 @@ class PromptDetails(Struct):
     cached_tokens: int = 0
 
 
+class CompletionDetails(Struct):
+    reasoning_tokens: int
+
+
 class Usage(Struct):
+    """`completion_tokens_details` stands only where there are thoughts."""
+
     prompt_tokens: int
     total_tokens: int
     completion_tokens: int
     prompt_tokens_details: PromptDetails
+    completion_tokens_details: CompletionDetails | UnsetType = UNSET
 
 
 class FunctionCall(Struct, kw_only=True, omit_defaults=True):
@@ -125,6 +132,11 @@ class Tokens(Struct):
 
 class Detokenized(Struct):
     prompt: str
+
+
+class Health(Struct):
+    status: Literal["loading", "ready", "draining", "failed"]
+    message: str
 
 
 class Readiness(Struct):

@@ -63,12 +63,14 @@ def load_model(config: ServeConfig, progress: Progress) -> Model:
     from onechip.models.config import read_config
     from onechip.models.generation import GenerationDefaults
     from onechip.models.source import resolve_model
+    from onechip.server.facts import Facts
 
     folder = resolve_model(config.model)
     largest_context = read_config(folder).max_position
     template, defaults = ChatTemplate.load(folder), GenerationDefaults.load(folder)  # quick to refuse: first
+    facts = Facts.read(folder)
     engine = Engine.load(config.engine(folder), progress)
-    return Model(engine, engine.tokenizer, template, defaults, largest_context)
+    return Model(engine, engine.tokenizer, template, defaults, largest_context, facts)
 
 
 def _listen(config: ServeConfig) -> socket.socket:

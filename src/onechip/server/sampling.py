@@ -9,13 +9,13 @@ from typing import TypeVar
 from onechip.engine.types import SamplingParams
 from onechip.errors import RequestError
 from onechip.models.generation import GenerationDefaults
-from onechip.server.schemas import GenerationBody
+from onechip.server.schemas import GenerationBody, Sampling
 
 T = TypeVar("T")
 
 
 def sampling_params(
-    body: GenerationBody,
+    body: Sampling,
     defaults: GenerationDefaults,
     max_tokens: int,
     vocab_size: int,
@@ -25,8 +25,6 @@ def sampling_params(
     Raises:
         RequestError: fields that are allowed one by one do not go together.
     """
-    if body.stream_options is not None and not body.stream:
-        raise RequestError("stream_options needs stream to be true.", param="stream_options")
     min_tokens = body.min_tokens or 0
     if min_tokens > max_tokens:
         raise RequestError(
@@ -90,7 +88,13 @@ def output_limit(
     return room if asked is None else asked
 
 
-def stop_strings(body: GenerationBody) -> list[str]:
+def check_stream_options(body: GenerationBody) -> None:
+    """Raises RequestError if there are options for a stream that nobody asked for."""
+    if body.stream_options is not None and not body.stream:
+        raise RequestError("stream_options needs stream to be true.", param="stream_options")
+
+
+def stop_strings(body: Sampling) -> list[str]:
     """The body's stop strings as a list."""
     return [body.stop] if isinstance(body.stop, str) else body.stop or []
 

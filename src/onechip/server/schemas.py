@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
@@ -15,6 +16,27 @@ Seed = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 StopString = Annotated[str, Meta(min_length=1)]
 StopStrings = Annotated[list[StopString], Meta(max_length=16)]
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+
+
+class Body(Struct, kw_only=True, forbid_unknown_fields=True):
+    """The body of a request, or an object of it with fields of its own.
+
+    Attributes:
+        NEUTRAL: fields that we do not support -> values that ask for nothing, as null does everywhere.
+        ALLOWED: path of a field with listed values (without indices) -> how errors say what may stand there.
+        INSTEAD: unsupported field -> what to do instead; else it is to be left out.
+        NESTED: fields that hold a Body.
+    """
+
+    NEUTRAL: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
+    ALLOWED: ClassVar[Mapping[str, str]] = {}
+    INSTEAD: ClassVar[Mapping[str, str]] = {}
+    NESTED: ClassVar[Mapping[str, type[Body]]] = {}
+
+    @classmethod
+    def complete(cls, data: dict[str, Any]) -> None:
+        """Write out what this protocol lets a client leave out although it tells one kind from another."""
 
 
 class StreamOptions(Struct, forbid_unknown_fields=True):
@@ -24,24 +46,69 @@ class StreamOptions(Struct, forbid_unknown_fields=True):
     continuous_usage_stats: bool | None = None
 
 
-class GenerationBody(Struct, kw_only=True, forbid_unknown_fields=True):
-    """What chat and plain completions have in common.
+class Sampling(Body, kw_only=True, forbid_unknown_fields=True):
+    """How tokens are chosen and when an answer ends, whichever protocol says it."""
 
-    `user`, `metadata`, `safety_identifier`, `prompt_cache_key` are the caller's own labels: taken, not used.
-    """
-
-    model: str | None = None
     temperature: Temperature | None = None
     top_p: PositiveShare | None = None
     top_k: TopK | None = None
     min_p: Share | None = None
     seed: Seed | None = None
-    max_tokens: Count | None = None
     min_tokens: Annotated[int, Meta(ge=0)] | None = None
     stop: StopString | StopStrings | None = None
     stop_token_ids: list[TokenId] | None = None
     ignore_eos: bool | None = None
     skip_special_tokens: bool | None = None
+
+
+class GenerationBody(Sampling, kw_only=True, forbid_unknown_fields=True):
+    """What chat and plain completions have in common.
+
+    `user`, `metadata`, `safety_identifier`, `prompt_cache_key` are the caller's own labels: taken, not used.
+    """
+
+    NEUTRAL: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "n": (1,),
+        "frequency_penalty": (0, 0.0),
+        "presence_penalty": (0, 0.0),
+        "repetition_penalty": (1, 1.0),
+        "logit_bias": ({},),
+        "logprobs": (False,),
+        "top_logprobs": (0,),
+        "prompt_logprobs": (),
+        "best_of": (1,),
+        "echo": (False,),
+        "suffix": ("",),
+        "store": (False,),
+        "modalities": (["text"],),
+        "service_tier": ("auto", "default"),
+        "include_stop_str_in_output": (False,),
+        "continue_final_message": (False,),
+        "spaces_between_special_tokens": (True,),
+        "add_special_tokens": (),
+        "audio": (),
+        "prediction": (),
+        "reasoning_effort": (),
+        "verbosity": ("medium",),
+        "web_search_options": (),
+        "functions": (),
+        "function_call": (),
+        "structured_outputs": (),
+        "guided_json": (),
+        "guided_regex": (),
+        "guided_choice": (),
+        "guided_grammar": (),
+        "response_format": (),
+        "length_penalty": (1, 1.0),
+        "use_beam_search": (False,),
+        "bad_words": ([],),
+        "allowed_token_ids": (),
+        "return_token_ids": (False,),
+        "priority": (0,),
+    }
+
+    model: str | None = None
+    max_tokens: Count | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     user: str | None = None
@@ -135,12 +202,23 @@ class ResponseFormat(Struct, forbid_unknown_fields=True):
 class ChatBody(GenerationBody, kw_only=True, forbid_unknown_fields=True):
     """POST /v1/chat/completions."""
 
+    ALLOWED: ClassVar[Mapping[str, str]] = {
+        "messages[].role": "system, developer, user, assistant or tool",
+        "messages[].content[].type": "text, since this server reads text only",
+        "messages[].tool_calls[].type": "function",
+        "tools[].type": "function",
+        "tools[].function.strict": "false, since arguments are not forced to keep to the schema",
+        "tool_choice": "auto or none; required calls and named tools are not supported",
+        "response_format.type": "text; JSON modes are not supported",
+    }
+
     messages: Messages
     tools: list[Tool] | None = None
     tool_choice: Literal["auto", "none"] | None = None
     parallel_tool_calls: bool | None = None
     max_completion_tokens: Count | None = None
     response_format: ResponseFormat | None = None
+    reasoning_effort: Effort | None = None
     chat_template_kwargs: dict[str, Any] | None = None
 
 
@@ -150,8 +228,10 @@ class CompletionBody(GenerationBody, kw_only=True, forbid_unknown_fields=True):
     prompt: str | list[int | str | list[int]]
 
 
-class TokenizeBody(Struct, kw_only=True, forbid_unknown_fields=True):
+class TokenizeBody(Body, kw_only=True, forbid_unknown_fields=True):
     """POST /tokenize, in vLLM's form: a prompt, or messages as for chat."""
+
+    ALLOWED: ClassVar[Mapping[str, str]] = ChatBody.ALLOWED
 
     model: str | None = None
     prompt: str | None = None
@@ -163,7 +243,7 @@ class TokenizeBody(Struct, kw_only=True, forbid_unknown_fields=True):
     chat_template_kwargs: dict[str, Any] | None = None
 
 
-class DetokenizeBody(Struct, kw_only=True, forbid_unknown_fields=True):
+class DetokenizeBody(Body, kw_only=True, forbid_unknown_fields=True):
     """POST /detokenize, in vLLM's form."""
 
     tokens: list[TokenId]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -15,6 +16,7 @@ from onechip.models.chat_template import ChatTemplate
 from onechip.models.generation import GenerationDefaults
 from onechip.models.tokenizer import Tokenizer
 from onechip.server.engine import ServedEngine
+from onechip.server.facts import Facts
 from onechip.server.metrics import Metrics
 from onechip.server.streams import Streams
 
@@ -31,6 +33,7 @@ class Model:
     Attributes:
         template: None if the checkpoint has none; then it does not chat.
         largest_context: tokens of one request that the checkpoint allows; the engine may allow fewer.
+        facts: what clients may ask about the checkpoint.
     """
 
     engine: ServedEngine
@@ -38,6 +41,7 @@ class Model:
     template: ChatTemplate | None
     defaults: GenerationDefaults
     largest_context: int
+    facts: Facts
 
     async def encode(self, text: str, add_bos: bool) -> list[int]:
         """Token ids of `text`."""
@@ -50,7 +54,7 @@ class Service:
     """One model behind an API. Lives on the loop's thread; only loading and draining use others.
 
     Attributes:
-        config: what the server was started with.
+        config: what the server was started with, and `created`, when, in seconds since 1970.
         stage, progress: what loading is at, and the share of it that is done.
         error: why loading failed, None if it did not.
         draining: new requests are refused, running ones go on.
@@ -65,6 +69,7 @@ class Service:
             progress: also told of each stage, in that thread.
         """
         self.config = config
+        self.created = int(time.time())
         self.metrics = Metrics(config.model_id)
         self.stage, self.progress = "starting", 0.0
         self.error: BaseException | None = None

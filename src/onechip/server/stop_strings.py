@@ -12,21 +12,22 @@ class StopStrings:
     """Looks for stop strings in one text, also across the borders of its pieces.
 
     Attributes:
-        hit: a stop string was found; nothing comes after it.
+        hit: the stop string that was found; nothing comes after it. None while none was.
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
         self._stops = tuple(stops)
         self._held = ""
-        self.hit = False
+        self.hit: str | None = None
 
     def push(self, piece: str) -> str:
         """The text that is now known to stand before any stop string."""
         text = self._held + piece
         found = [(start + len(stop), start) for stop in self._stops if (start := text.find(stop)) >= 0]
         if found:
-            self.hit, self._held = True, ""
-            return text[: min(found)[1]]
+            end, start = min(found)
+            self.hit, self._held = text[start:end], ""
+            return text[:start]
         held = max((_overlap(text, stop) for stop in self._stops), default=0)
         shown = len(text) - held
         self._held = text[shown:]

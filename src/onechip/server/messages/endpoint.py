@@ -1,0 +1,160 @@
+"""POST /v1/messages: Anthropic's messages in, the model's content blocks out, whole or as a stream."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Raw
+from starlette.responses import Response
+from starlette.types import Receive
+
+from onechip.errors import OnechipError
+from onechip.models.chat_parser import Delta
+from onechip.server.blocks import Block, Blocks, Grown, Opened, Step
+from onechip.server.conversation import ChatRequest, Limits, begin, conversation_prompt
+from onechip.server.errors import anthropic_error, json_response
+from onechip.server.generation import Generation
+from onechip.server.messages import replies
+from onechip.server.messages.body import (
+    AutoChoice,
+    CountTokensBody,
+    MessagesBody,
+    NoChoice,
+    ThinkingDisabled,
+    Tool,
+)
+from onechip.server.messages.history import messages_of
+from onechip.server.schemas import Sampling
+from onechip.server.service import Service
+from onechip.server.streaming import EVENT_STREAM, StreamedAnswer, named_sse
+
+
+async def messages(service: Service, body: MessagesBody, receive: Receive) -> Response:
+    """Answer one request.
+
+    Raises:
+        OnechipError: the request is wrong, or the engine does not take it.
+    """
+    model = service.model(body.model)
+    sampling = Sampling(
+        temperature=body.temperature, top_p=body.top_p, top_k=body.top_k, stop=body.stop_sequences
+    )
+    asked = _asked(body, sampling, body.max_tokens)
+    generation = await begin(service, model, asked, f"msg_{secrets.token_hex(12)}")
+    if body.stream:
+        return StreamedAnswer(generation, MessageEvents(generation, service.config.model_id))
+    blocks = Blocks.of(await generation.whole(receive))
+    return json_response(
+        _message(generation, service.config.model_id, [_block(block, block.text) for block in blocks])
+    )
+
+
+async def count_tokens(service: Service, body: CountTokensBody, _: Receive) -> Response:
+    """POST /v1/messages/count_tokens: how many tokens the prompt of the same request has."""
+    prompt = await conversation_prompt(service.model(body.model), _asked(body, Sampling(), None))
+    return json_response(replies.InputTokens(len(prompt)))
+
+
+def _asked(body: CountTokensBody, sampling: Sampling, limit: int | None) -> ChatRequest:
+    silent, choice = isinstance(body.tool_choice, NoChoice), body.tool_choice
+    return ChatRequest(
+        messages=messages_of(body),
+        tools=[] if silent else [_tool(tool) for tool in body.tools or ()],
+        sampling=sampling,
+        limits=Limits(limit, "max_tokens"),
+        thinking=None if body.thinking is None else not isinstance(body.thinking, ThinkingDisabled),
+        thinking_field="thinking",
+        one_call=isinstance(choice, AutoChoice) and choice.disable_parallel_tool_use is True,
+    )
+
+
+def _tool(tool: Tool) -> dict[str, Any]:
+    function: dict[str, Any] = {"name": tool.name, "parameters": tool.input_schema}
+    if tool.description is not None:
+        function["description"] = tool.description
+    return {"type": "function", "function": function}
+
+
+def _message(
+    generation: Generation, model_id: str, content: list[replies.ReplyBlock]
+) -> replies.MessageReply:
+    """The message so far."""
+    ended = generation.answer.finish is not None
+    return replies.MessageReply(
+        id=generation.request.id,
+        model=model_id,
+        content=content,
+        stop_reason=_stop_reason(generation) if ended else None,
+        stop_sequence=generation.answer.stop_string,
+        usage=_usage(generation),
+    )
+
+
+def _stop_reason(generation: Generation) -> replies.StopReason:
+    answer = generation.answer
+    if answer.finish == "length":
+        return "max_tokens"
+    if answer.finish == "tool_calls":
+        return "tool_use"
+    return "end_turn" if answer.stop_string is None else "stop_sequence"
+
+
+def _usage(generation: Generation) -> replies.MessagesUsage:
+    usage = generation.usage
+    cached = usage.prompt_tokens_details.cached_tokens
+    return replies.MessagesUsage(
+        usage.prompt_tokens - cached,
+        usage.completion_tokens,
+        replies.OutputDetails(generation.answer.reasoning_tokens),
+        cached,
+    )
+
+
+def _block(block: Block, text: str) -> replies.ReplyBlock:
+    if block.kind == "call":
+        return replies.ToolUseReply(block.call_id, block.name, Raw(text.encode() or b"{}"))
+    return replies.TextReply(text) if block.kind == "text" else replies.ThinkingReply(text)
+
+
+class MessageEvents:
+    """The events of a streamed message, under Anthropic's names and in Anthropic's order."""
+
+    content_type = EVENT_STREAM
+
+    def __init__(self, generation: Generation, model_id: str) -> None:
+        self._generation = generation
+        self._model_id = model_id
+        self._blocks = Blocks()
+
+    def opening(self) -> bytes:
+        return named_sse(replies.MessageStart(_message(self._generation, self._model_id, [])))
+
+    def window(self, deltas: Sequence[Delta]) -> bytes:
+        return b"".join([_event(step) for step in self._blocks.take(deltas)])
+
+    def closing(self) -> bytes:
+        rest = b"".join([_event(step) for step in self._blocks.end()])
+        ending = replies.Ending(_stop_reason(self._generation), self._generation.answer.stop_string)
+        delta = replies.MessageDelta(ending, _usage(self._generation))
+        return rest + named_sse(delta) + named_sse(replies.MessageStop())
+
+    def failure(self, error: OnechipError) -> bytes:
+        return named_sse(anthropic_error(error))
+
+
+def _event(step: Step) -> bytes:
+    index = step.block.index
+    if isinstance(step, Opened):
+        return named_sse(replies.BlockStart(index, _block(step.block, "")))
+    if not isinstance(step, Grown):
+        return named_sse(replies.BlockStop(index))
+    delta: replies.TextDelta | replies.ThinkingDelta | replies.InputDelta
+    if step.block.kind == "call":
+        delta = replies.InputDelta(step.piece)
+    elif step.block.kind == "text":
+        delta = replies.TextDelta(step.piece)
+    else:
+        delta = replies.ThinkingDelta(step.piece)
+    return named_sse(replies.BlockDelta(index, delta))

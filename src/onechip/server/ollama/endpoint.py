@@ -1,0 +1,246 @@
+"""POST /api/chat and /api/generate: Ollama's requests in, its replies out, as lines unless told otherwise."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import UNSET, Raw, Struct
+from starlette.responses import Response
+from starlette.types import Receive
+
+from onechip.errors import OnechipError, RequestError
+from onechip.models.chat_parser import Delta
+from onechip.server.blocks import Block, Blocks, Closed, Grown
+from onechip.server.conversation import ChatRequest, Limits, begin, begin_text
+from onechip.server.errors import OllamaError, json_response
+from onechip.server.generation import Generation
+from onechip.server.ollama.body import ChatBody, GenerateBody, Options, Think
+from onechip.server.ollama.history import messages_of
+from onechip.server.ollama.replies import (
+    CalledFunction,
+    ChatReply,
+    DoneReason,
+    GenerateReply,
+    ReplyMessage,
+    ToolCall,
+)
+from onechip.server.schemas import Sampling
+from onechip.server.service import Model, Service
+from onechip.server.streaming import NDJSON, StreamedAnswer, json_line
+
+_NS = 1_000_000_000
+
+
+async def chat(service: Service, body: ChatBody, receive: Receive) -> Response:
+    """POST /api/chat.
+
+    Raises:
+        OnechipError: the request is wrong, or the engine does not take it.
+    """
+    model = named_model(service, body.model)
+    if not body.messages:
+        return json_response(ChatForm(body.model).reply("", "", (), done=True, done_reason="load"))
+    options = body.options or Options()
+    asked = _asked(model, options, body.think, messages_of(body.messages), body.tools or ())
+    generation = await begin(service, model, asked, _request_id())
+    return await _answered(generation, ChatForm(body.model), body.stream, receive)
+
+
+async def generate(service: Service, body: GenerateBody, receive: Receive) -> Response:
+    """POST /api/generate.
+
+    Raises:
+        OnechipError: the request is wrong, or the engine does not take it.
+    """
+    model = named_model(service, body.model)
+    if not body.prompt:
+        return json_response(GenerateForm(body.model).reply("", "", (), done=True, done_reason="load"))
+    options = body.options or Options()
+    if body.raw:
+        if body.system or body.think:
+            field = "system" if body.system else "think"
+            raise RequestError(f"{field} has no place in a raw prompt; leave it out.", param=field)
+        prompt = await model.encode(body.prompt, add_bos=True)
+        generation = begin_text(
+            service, model, prompt, _sampling(options), _limits(model, options), _request_id()
+        )
+    else:
+        system = [{"role": "system", "content": body.system}] if body.system else []
+        messages = [*system, {"role": "user", "content": body.prompt}]
+        generation = await begin(
+            service, model, _asked(model, options, body.think, messages, ()), _request_id()
+        )
+    return await _answered(generation, GenerateForm(body.model), body.stream, receive)
+
+
+def named_model(service: Service, name: str) -> Model:
+    """The model, whose name may end in Ollama's tag `:latest`. Raises as `Service.model`."""
+    return service.model(name.removesuffix(":latest"))
+
+
+def _request_id() -> str:
+    return f"ollama-{secrets.token_hex(16)}"
+
+
+def _asked(
+    model: Model,
+    options: Options,
+    think: Think | None,
+    messages: Sequence[dict[str, Any]],
+    tools: Sequence[Struct],
+) -> ChatRequest:
+    return ChatRequest(
+        messages=messages,
+        tools=msgspec.to_builtins(tools),
+        sampling=_sampling(options),
+        limits=_limits(model, options),
+        thinking=None if think is None else think is not False,
+        thinking_field="think",
+    )
+
+
+def _sampling(options: Options) -> Sampling:
+    return Sampling(
+        temperature=options.temperature,
+        top_k=options.top_k,
+        top_p=options.top_p,
+        min_p=options.min_p,
+        seed=options.seed,
+        stop=options.stop,
+    )
+
+
+def _limits(model: Model, options: Options) -> Limits:
+    """Raises RequestError if more context or no output at all is asked for."""
+    context, tokens = options.num_ctx, options.num_predict
+    if context is not None and context > model.engine.context:
+        raise RequestError(
+            f"options.num_ctx is {context}, but this server's context is {model.engine.context} tokens: ask "
+            "for that at the most, or start the server with a larger --context (this model takes "
+            f"{model.largest_context}).",
+            param="options.num_ctx",
+        )
+    if tokens == 0:
+        raise RequestError(
+            "options.num_predict is 0: ask for 1 token at least, or -1 for as many as fit.",
+            param="options.num_predict",
+        )
+    return Limits(None if tokens is None or tokens < 0 else tokens, "options.num_predict", context)
+
+
+class _Form(Protocol):
+    """How a reply holds its text."""
+
+    def reply(
+        self, text: str, thinking: str, calls: Sequence[Block], *, done: bool, **figures: Any
+    ) -> Struct: ...
+
+
+class ChatForm:
+    """Replies of /api/chat."""
+
+    def __init__(self, model: str) -> None:
+        self._model = model
+        self._calls = 0
+
+    def reply(
+        self, text: str, thinking: str, calls: Sequence[Block], *, done: bool, **figures: Any
+    ) -> ChatReply:
+        made = [self._call(block) for block in calls]
+        message = ReplyMessage(
+            role="assistant", content=text, thinking=thinking or UNSET, tool_calls=made or UNSET
+        )
+        return ChatReply(model=self._model, created_at=_now(), message=message, done=done, **figures)
+
+    def _call(self, block: Block) -> ToolCall:
+        index, self._calls = self._calls, self._calls + 1
+        arguments = Raw(block.text.encode() or b"{}")
+        return ToolCall(block.call_id, CalledFunction(index, block.name, arguments))
+
+
+class GenerateForm:
+    """Replies of /api/generate, which knows no tools."""
+
+    def __init__(self, model: str) -> None:
+        self._model = model
+
+    def reply(
+        self, text: str, thinking: str, calls: Sequence[Block], *, done: bool, **figures: Any
+    ) -> GenerateReply:
+        return GenerateReply(
+            model=self._model,
+            created_at=_now(),
+            response=text,
+            thinking=thinking or UNSET,
+            done=done,
+            **figures,
+        )
+
+
+async def _answered(generation: Generation, form: _Form, stream: bool | None, receive: Receive) -> Response:
+    """Streamed unless the client says no."""
+    if stream is not False:
+        return StreamedAnswer(generation, Lines(generation, form))
+    blocks = Blocks.of(await generation.whole(receive))
+    text, thinking = (
+        "".join(block.text for block in blocks if block.kind == kind) for kind in ("text", "reasoning")
+    )
+    calls = [block for block in blocks if block.kind == "call"]
+    return json_response(form.reply(text, thinking, calls, done=True, **_figures(generation)))
+
+
+class Lines:
+    """The lines of a streamed answer. A call is sent whole, when it is complete."""
+
+    content_type = NDJSON
+
+    def __init__(self, generation: Generation, form: _Form) -> None:
+        self._generation = generation
+        self._form = form
+        self._blocks = Blocks()
+
+    def opening(self) -> bytes:
+        return b""
+
+    def window(self, deltas: Sequence[Delta]) -> bytes:
+        lines = []
+        for step in self._blocks.take(deltas):
+            block = step.block
+            if isinstance(step, Grown) and block.kind == "text":
+                lines.append(json_line(self._form.reply(step.piece, "", (), done=False)))
+            elif isinstance(step, Grown) and block.kind == "reasoning":
+                lines.append(json_line(self._form.reply("", step.piece, (), done=False)))
+            elif isinstance(step, Closed) and block.kind == "call":
+                lines.append(json_line(self._form.reply("", "", [block], done=False)))
+        return b"".join(lines)
+
+    def closing(self) -> bytes:
+        return json_line(self._form.reply("", "", (), done=True, **_figures(self._generation)))
+
+    def failure(self, error: OnechipError) -> bytes:
+        return json_line(OllamaError(error.message))
+
+
+def _figures(generation: Generation) -> dict[str, Any]:
+    """Why the answer ended, how many tokens there were and how long they took."""
+    reason: DoneReason = "length" if generation.answer.finish == "length" else "stop"
+    timer, usage = generation.timer, generation.usage
+    first = timer.arrived if timer.first is None else timer.first
+    last = first if timer.last is None else timer.last
+    return {
+        "done_reason": reason,
+        "total_duration": round((last - timer.arrived) * _NS),
+        "load_duration": 0,
+        "prompt_eval_count": usage.prompt_tokens,
+        "prompt_eval_duration": round((first - timer.arrived) * _NS),
+        "eval_count": usage.completion_tokens,
+        "eval_duration": round((last - first) * _NS),
+    }
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat().replace("+00:00", "Z")

@@ -1,0 +1,64 @@
+"""What Ollama's clients ask about the server: which model there is, what it can do, which API this is."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive
+
+from onechip.errors import RequestError
+from onechip.server.errors import json_response
+from onechip.server.ollama.body import ShowBody
+from onechip.server.ollama.endpoint import named_model
+from onechip.server.ollama.replies import ListedModel, ModelDetails, Shown, Tags, Version
+from onechip.server.service import Model, Service
+
+API_VERSION = "0.11.0"
+"""The version of Ollama whose API this is. Clients refuse to talk to one that is too old."""
+
+
+def tags(service: Service, _: Request) -> Response:
+    """GET /api/tags: the one model."""
+    model, name = service.model(), service.config.model_id
+    listed = ListedModel(name, name, _modified(model), model.facts.weight_bytes, _details(model))
+    return json_response(Tags([listed]))
+
+
+async def show(service: Service, body: ShowBody, _: Receive) -> Response:
+    """POST /api/show: the template, and what the model can do."""
+    name = body.model or body.name
+    if name is None:
+        raise RequestError("model is missing.", param="model", code="missing_parameter")
+    model = named_model(service, name)
+    template = model.template
+    abilities = {"tools": template and template.reads_tools, "thinking": template and template.reads_thinking}
+    family = model.facts.family
+    info: dict[str, Any] = {
+        "general.architecture": family,
+        f"{family}.context_length": model.engine.context,
+    }
+    shown = Shown(
+        template.source if template else "",
+        _details(model),
+        info,
+        ["completion", *(ability for ability, has in abilities.items() if has)],
+        _modified(model),
+    )
+    return json_response(shown)
+
+
+def version(_: Service, request: Request) -> Response:
+    """GET /api/version."""
+    return json_response(Version(API_VERSION))
+
+
+def _details(model: Model) -> ModelDetails:
+    family = model.facts.family
+    return ModelDetails(model.facts.format, family, [family] if family else [])
+
+
+def _modified(model: Model) -> str:
+    return datetime.fromtimestamp(model.facts.modified, UTC).isoformat().replace("+00:00", "Z")

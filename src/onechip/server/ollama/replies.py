@@ -1,0 +1,109 @@
+"""Bodies of Ollama's API, whole or as a line of a stream, field by field as its clients read them."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+DoneReason = Literal["stop", "length", "load"]
+
+
+class CalledFunction(Struct):
+    index: int
+    name: str
+    arguments: Raw
+
+
+class ToolCall(Struct):
+    id: str
+    function: CalledFunction
+
+
+class ReplyMessage(Struct, omit_defaults=True, kw_only=True):
+    role: str
+    content: str
+    thinking: str | UnsetType = UNSET
+    tool_calls: list[ToolCall] | UnsetType = UNSET
+
+
+class Figures(Struct, omit_defaults=True, kw_only=True):
+    """Only where `done`; durations are nanoseconds.
+
+    `prompt_eval_duration` is the time to the first token, waiting for a slot included; `load_duration` is 0,
+    since the model is loaded before requests are taken.
+    """
+
+    done_reason: DoneReason | UnsetType = UNSET
+    total_duration: int | UnsetType = UNSET
+    load_duration: int | UnsetType = UNSET
+    prompt_eval_count: int | UnsetType = UNSET
+    prompt_eval_duration: int | UnsetType = UNSET
+    eval_count: int | UnsetType = UNSET
+    eval_duration: int | UnsetType = UNSET
+
+
+class ChatReply(Figures, kw_only=True):
+    """Also a line of a stream."""
+
+    model: str
+    created_at: str
+    message: ReplyMessage
+    done: bool
+
+
+class GenerateReply(Figures, kw_only=True):
+    """Also a line of a stream."""
+
+    model: str
+    created_at: str
+    response: str
+    thinking: str | UnsetType = UNSET
+    done: bool
+
+
+class ModelDetails(Struct):
+    """What is not known is empty."""
+
+    format: str
+    family: str
+    families: list[str]
+    parent_model: str = ""
+    parameter_size: str = ""
+    quantization_level: str = ""
+
+
+class ListedModel(Struct):
+    """`size` is that of the weights' files in bytes."""
+
+    name: str
+    model: str
+    modified_at: str
+    size: int
+    details: ModelDetails
+    digest: str = ""
+
+
+class Tags(Struct):
+    """GET /api/tags."""
+
+    models: list[ListedModel]
+
+
+class Shown(Struct):
+    """POST /api/show; the template is jinja, as it comes with the checkpoint."""
+
+    template: str
+    details: ModelDetails
+    model_info: dict[str, Any]
+    capabilities: list[str]
+    modified_at: str
+    parameters: str = ""
+    modelfile: str = ""
+    license: str = ""
+
+
+class Version(Struct):
+    """GET /api/version."""
+
+    version: str

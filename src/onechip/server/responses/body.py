@@ -1,0 +1,168 @@
+"""The body of POST /v1/responses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from msgspec import Meta, Struct
+
+from onechip.server.schemas import Body, Count, Effort, Sampling
+
+Status = Literal["in_progress", "completed", "incomplete"]
+
+
+class InputText(Struct, tag_field="type", tag="input_text", forbid_unknown_fields=True):
+    text: str
+
+
+class OutputText(Struct, tag_field="type", tag="output_text", forbid_unknown_fields=True):
+    """Of an earlier answer; `annotations` and `logprobs` are what servers add to it."""
+
+    text: str
+    annotations: list[Any] | None = None
+    logprobs: list[Any] | None = None
+
+
+class ReasoningText(Struct, tag_field="type", tag="reasoning_text", forbid_unknown_fields=True):
+    text: str
+
+
+class SummaryText(Struct, tag_field="type", tag="summary_text", forbid_unknown_fields=True):
+    text: str
+
+
+class _Item(Struct, tag_field="type", kw_only=True, forbid_unknown_fields=True):
+    """`id` and `status` are what an item of an earlier answer has: taken, not used."""
+
+    id: str | None = None
+    status: Status | None = None
+
+
+class InputMessage(_Item, tag="message", kw_only=True):
+    role: Literal["user", "system", "developer", "assistant"]
+    content: str | list[InputText | OutputText]
+    phase: Literal["commentary", "final_answer"] | None = None
+
+
+class FunctionCall(_Item, tag="function_call", kw_only=True):
+    """`arguments` is JSON text."""
+
+    call_id: str
+    name: str
+    arguments: str
+    namespace: None = None
+
+
+class FunctionCallOutput(_Item, tag="function_call_output", kw_only=True):
+    call_id: str
+    output: str | list[InputText]
+
+
+class ReasoningItem(_Item, tag="reasoning", kw_only=True):
+    """Thoughts of an earlier answer: its `content`, or else its summary."""
+
+    summary: list[SummaryText] = []
+    content: list[ReasoningText] | None = None
+    encrypted_content: None = None
+
+
+Item = InputMessage | FunctionCall | FunctionCallOutput | ReasoningItem
+
+
+class FunctionTool(Struct, kw_only=True, forbid_unknown_fields=True):
+    """`strict` would promise that arguments keep to the schema, which needs guided decoding."""
+
+    type: Literal["function"]
+    name: Annotated[str, Meta(min_length=1)]
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: Literal[False] | None = None
+
+
+class TextFormat(Struct, forbid_unknown_fields=True):
+    type: Literal["text"]
+
+
+class TextConfig(Body, kw_only=True, forbid_unknown_fields=True):
+    NEUTRAL: ClassVar[Mapping[str, tuple[Any, ...]]] = {"verbosity": ("medium",)}
+
+    format: TextFormat | None = None
+
+
+class ReasoningConfig(Body, kw_only=True, forbid_unknown_fields=True):
+    """Summaries are not made: thoughts come as they are, in a reasoning item's `content`."""
+
+    NEUTRAL: ClassVar[Mapping[str, tuple[Any, ...]]] = {"mode": (), "context": ()}
+
+    effort: Effort | None = None
+    summary: Literal["auto", "concise", "detailed"] | None = None
+    generate_summary: Literal["auto", "concise", "detailed"] | None = None
+
+
+class ResponsesBody(Sampling, kw_only=True, forbid_unknown_fields=True):
+    """POST /v1/responses. Nothing is stored, so `input` holds the whole conversation."""
+
+    NEUTRAL: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "store": (False,),
+        "previous_response_id": (),
+        "conversation": (),
+        "background": (False,),
+        "prompt": (),
+        "max_tool_calls": (),
+        "top_logprobs": (0,),
+        "truncation": ("disabled",),
+        "service_tier": ("auto", "default"),
+        "context_management": ([],),
+        "moderation": (),
+        "frequency_penalty": (0, 0.0),
+        "presence_penalty": (0, 0.0),
+        "repetition_penalty": (1, 1.0),
+        "logit_bias": ({},),
+        "stream_options": ({}, {"include_obfuscation": False}),
+    }
+    ALLOWED: ClassVar[Mapping[str, str]] = {
+        "input[].type": "message, function_call, function_call_output or reasoning",
+        "input[].content[].type": "input_text or output_text, since this server reads text only",
+        "input[].output[].type": "input_text, since this server reads text only",
+        "input[].encrypted_content": "null, since nothing is encrypted here; send the thoughts in content",
+        "tools[].type": "function; no tool runs on this server",
+        "tools[].strict": "false, since arguments are not forced to keep to the schema",
+        "tool_choice": "auto or none; required calls and named tools are not supported",
+        "text.format.type": "text; JSON modes are not supported",
+        "include[]": "reasoning.encrypted_content, which has no effect: thoughts are not encrypted here",
+    }
+    INSTEAD: ClassVar[Mapping[str, str]] = {
+        "store": "nothing is stored here, so send false or leave it out",
+        "previous_response_id": "nothing is stored here, so send the conversation so far in input",
+        "conversation": "nothing is stored here, so send the conversation so far in input",
+        "background": "wait for the answer, or stream it",
+        "truncation": "shorten input yourself, since nothing is cut here",
+    }
+    NESTED: ClassVar[Mapping[str, type[Body]]] = {"text": TextConfig, "reasoning": ReasoningConfig}
+
+    input: str | Annotated[list[Item], Meta(min_length=1)]
+    model: str | None = None
+    instructions: str | None = None
+    max_output_tokens: Count | None = None
+    tools: list[FunctionTool] | None = None
+    tool_choice: Literal["auto", "none"] | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning: ReasoningConfig | None = None
+    text: TextConfig | None = None
+    include: list[Literal["reasoning.encrypted_content"]] | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    stream: bool | None = None
+    user: str | None = None
+    metadata: dict[str, str] | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+    prompt_cache_retention: Literal["in_memory", "24h"] | None = None
+
+    @classmethod
+    def complete(cls, data: dict[str, Any]) -> None:
+        """A message may leave out its type."""
+        items = data.get("input")
+        for item in items if isinstance(items, list) else ():
+            if isinstance(item, dict) and "role" in item:
+                item.setdefault("type", "message")

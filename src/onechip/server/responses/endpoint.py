@@ -1,0 +1,221 @@
+"""POST /v1/responses: items in, the model's items out, whole or as a stream of events."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct, structs
+from starlette.responses import Response
+from starlette.types import Receive
+
+from onechip.errors import OnechipError
+from onechip.models.chat_parser import Delta
+from onechip.server.blocks import Block, Blocks, Grown, Kind, Opened, Step
+from onechip.server.conversation import ChatRequest, Limits, begin, conversation_prompt
+from onechip.server.errors import json_response
+from onechip.server.generation import Generation
+from onechip.server.responses import replies
+from onechip.server.responses.body import (
+    FunctionTool,
+    ReasoningConfig,
+    ReasoningText,
+    ResponsesBody,
+    Status,
+    TextConfig,
+    TextFormat,
+)
+from onechip.server.responses.history import messages_of
+from onechip.server.service import Service
+from onechip.server.streaming import EVENT_STREAM, StreamedAnswer, named_sse
+
+_PREFIX = {"text": "msg", "reasoning": "rs", "call": "fc"}
+
+
+async def responses(service: Service, body: ResponsesBody, receive: Receive) -> Response:
+    """Answer one request; nothing of it is kept.
+
+    Raises:
+        OnechipError: the request is wrong, or the engine does not take it.
+    """
+    model = service.model(body.model)
+    request_id = f"resp_{secrets.token_hex(24)}"
+    generation = await begin(service, model, _asked(body), request_id)
+    response = _response(body, generation, service.config.model_id)
+    if body.stream:
+        return StreamedAnswer(generation, ResponseEvents(generation, response))
+    blocks = Blocks.of(await generation.whole(receive))
+    return json_response(_ended(response, generation, blocks, [_item_id(block) for block in blocks]))
+
+
+async def input_tokens(service: Service, body: ResponsesBody, _: Receive) -> Response:
+    """POST /v1/responses/input_tokens: how many tokens the prompt of the same request has."""
+    prompt = await conversation_prompt(service.model(body.model), _asked(body))
+    return json_response(replies.InputTokens(len(prompt)))
+
+
+def _asked(body: ResponsesBody) -> ChatRequest:
+    effort = body.reasoning.effort if body.reasoning else None
+    return ChatRequest(
+        messages=messages_of(body),
+        tools=[_tool(tool) for tool in body.tools or ()] if body.tool_choice != "none" else [],
+        sampling=body,
+        limits=Limits(body.max_output_tokens, "max_output_tokens"),
+        thinking=None if effort is None else effort != "none",
+        thinking_field="reasoning.effort",
+        variables=body.chat_template_kwargs or {},
+        one_call=body.parallel_tool_calls is False,
+    )
+
+
+def _tool(tool: FunctionTool) -> dict[str, Any]:
+    function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    given = {name: value for name, value in function.items() if value is not None}
+    return {"type": "function", "function": given}
+
+
+def _response(body: ResponsesBody, generation: Generation, model_id: str) -> replies.ResponseObject:
+    """The response before anything is generated."""
+    params = generation.request.sampling
+    return replies.ResponseObject(
+        id=generation.request.id,
+        created_at=int(time.time()),
+        status="in_progress",
+        model=model_id,
+        output=[],
+        instructions=body.instructions,
+        max_output_tokens=body.max_output_tokens,
+        metadata=body.metadata or {},
+        parallel_tool_calls=body.parallel_tool_calls is not False,
+        reasoning=body.reasoning or ReasoningConfig(),
+        temperature=params.temperature,
+        text=TextConfig(format=TextFormat("text")),
+        tool_choice=body.tool_choice or "auto",
+        tools=body.tools or [],
+        top_p=params.top_p,
+        user=body.user,
+    )
+
+
+def _ended(
+    response: replies.ResponseObject, generation: Generation, blocks: Sequence[Block], ids: Sequence[str]
+) -> replies.ResponseObject:
+    """`response` with its output, why it ended, and its usage."""
+    cut_off = generation.answer.finish == "length"
+    states: list[Status] = ["completed"] * len(blocks)
+    states[-1] = _status(generation, last=True)
+    output = [
+        _item(block, id, state, block.text) for block, id, state in zip(blocks, ids, states, strict=True)
+    ]
+    usage = generation.usage
+    return structs.replace(
+        response,
+        status="incomplete" if cut_off else "completed",
+        incomplete_details=replies.IncompleteDetails() if cut_off else None,
+        output=output,
+        usage=replies.ResponsesUsage(
+            usage.prompt_tokens,
+            replies.InputDetails(usage.prompt_tokens_details.cached_tokens),
+            usage.completion_tokens,
+            replies.OutputDetails(generation.answer.reasoning_tokens),
+            usage.total_tokens,
+        ),
+    )
+
+
+def _status(generation: Generation, last: bool) -> Status:
+    """Of a block that is closed: incomplete is the one in which there was no more room."""
+    return "incomplete" if last and generation.answer.finish == "length" else "completed"
+
+
+def _item_id(block: Block) -> str:
+    return f"{_PREFIX[block.kind]}_{secrets.token_hex(24)}"
+
+
+def _item(block: Block, id: str, status: Status, text: str | None) -> replies.OutputItem:
+    """The item of `block` with `text`, None as long as there is no place for any."""
+    if block.kind == "call":
+        return replies.CallItem(id, status, block.call_id, block.name, text or "")
+    if block.kind == "reasoning":
+        return replies.ReasoningReply(id, status, [] if text is None else [ReasoningText(text)])
+    return replies.MessageItem(id, status, [] if text is None else [replies.TextPart(text)])
+
+
+class ResponseEvents:
+    """The events of a streamed response, under OpenAI's names and in OpenAI's order."""
+
+    content_type = EVENT_STREAM
+
+    def __init__(self, generation: Generation, response: replies.ResponseObject) -> None:
+        self._generation = generation
+        self._response = response
+        self._blocks = Blocks()
+        self._ids: list[str] = []
+        self._sent = 0
+
+    def opening(self) -> bytes:
+        created = self._event(replies.Created, response=self._response)
+        return created + self._event(replies.InProgress, response=self._response)
+
+    def window(self, deltas: Sequence[Delta]) -> bytes:
+        return b"".join([self._step(step) for step in self._blocks.take(deltas)])
+
+    def closing(self) -> bytes:
+        rest = b"".join([self._step(step) for step in self._blocks.end()])
+        response = _ended(self._response, self._generation, self._blocks.all, self._ids)
+        last = replies.Completed if response.status == "completed" else replies.Incomplete
+        return rest + self._event(last, response=response)
+
+    def failure(self, error: OnechipError) -> bytes:
+        response = structs.replace(self._response, status="failed", error=replies.Failure(error.message))
+        return self._event(replies.Failed, response=response)
+
+    def _event(self, type: type[Struct], **fields: Any) -> bytes:
+        event = type(sequence_number=self._sent, **fields)
+        self._sent += 1
+        return named_sse(event)
+
+    def _step(self, step: Step) -> bytes:
+        block = step.block
+        if isinstance(step, Opened):
+            self._ids.append(_item_id(block))
+            return self._opened(block)
+        if isinstance(step, Grown):
+            delta = _DELTAS[block.kind]
+            return self._event(delta, **self._place(block), delta=step.piece)
+        return self._closed(block)
+
+    def _place(self, block: Block) -> dict[str, Any]:
+        return {"item_id": self._ids[block.index], "output_index": block.index}
+
+    def _opened(self, block: Block) -> bytes:
+        empty = _item(block, self._ids[block.index], "in_progress", None)
+        added = self._event(replies.ItemAdded, output_index=block.index, item=empty)
+        if block.kind == "call":
+            return added
+        return added + self._event(replies.PartAdded, **self._place(block), part=_part(block, ""))
+
+    def _closed(self, block: Block) -> bytes:
+        place = self._place(block)
+        if block.kind == "call":
+            done = self._event(replies.ArgumentsDone, **place, name=block.name, arguments=block.text)
+        else:
+            text_done = replies.TextDone if block.kind == "text" else replies.ReasoningDone
+            done = self._event(text_done, **place, text=block.text)
+            done += self._event(replies.PartDone, **place, part=_part(block, block.text))
+        status = _status(self._generation, last=block is self._blocks.all[-1])
+        item = _item(block, self._ids[block.index], status, block.text)
+        return done + self._event(replies.ItemDone, output_index=block.index, item=item)
+
+
+_DELTAS: dict[Kind, type[Struct]] = {
+    "text": replies.TextDelta,
+    "reasoning": replies.ReasoningDelta,
+    "call": replies.ArgumentsDelta,
+}
+
+
+def _part(block: Block, text: str) -> replies.Part:
+    return replies.TextPart(text) if block.kind == "text" else ReasoningText(text)
