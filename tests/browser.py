@@ -1,5 +1,7 @@
 """A real browser for tests of pages: Debian's chromium without a window, told what to do over a pipe.
 
+`python -m tests.browser PAGE FOLDER` photographs a page, wide and narrow, light and dark, and prints it.
+
 The Chrome DevTools Protocol over --remote-debugging-pipe: JSON objects, each ended by a NUL byte, to file
 descriptor 3 of the browser and from its descriptor 4. So no port, and no package for WebSockets, is needed.
 """
@@ -13,6 +15,8 @@ import os
 import select
 import shutil
 import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -177,3 +181,21 @@ def started(profile: Path) -> Iterator[Browser]:
             os.killpg(process.pid, 9)
             process.wait()
         os.close(theirs[0])
+
+
+def photograph(page: Path, folder: Path) -> None:
+    """Writes 1280-light.png, 1280-dark.png, 390-light.png, 390-dark.png and printed.pdf into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as profile, started(Path(profile)) as found:
+        tab = found.open_tab()
+        for width in (1280, 390):
+            for dark in (False, True):
+                tab.look(width, dark=dark)
+                tab.open(page)
+                tab.screenshot(folder / f"{width}-{'dark' if dark else 'light'}.png")
+        tab.look(1280)
+        tab.pdf(folder / "printed.pdf")
+
+
+if __name__ == "__main__":
+    photograph(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -111,6 +111,7 @@ def test_an_engine_on_several_chips_has_a_line_for_each_speed(whole: Rollup) -> 
     )
     assert (of_vllm["T4"], of_vllm["L4"]) == ("1,165.5", "4,516.3")
     assert not any(engine.startswith(("mine", "other")) for engine, _ in rows)  # on one chip alone
+    assert {what for engine, what in rows if engine == "PyTorch engine"} == {"1 request"}
     for form in (shown.markdown(whole), shown.page(whole)):
         assert form.count("The same engine on another chip") >= 1
 

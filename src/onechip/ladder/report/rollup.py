@@ -103,7 +103,8 @@ def across(group: Group) -> Table:
         for name, chips in several.items()
         for label, many in (("1 request", False), (f"{MANY} requests", True))
     ]
-    return Table("The same engine on another chip, tok/s", ("engine", "", *listed), tuple(rows), (0, 1))
+    known = tuple(row for row in rows if any(cell != NONE for cell in row[2:]))
+    return Table("The same engine on another chip, tok/s", ("engine", "", *listed), known, (0, 1))
 
 
 def _joined(lines: Sequence[Line], many: bool) -> str:
