@@ -6,7 +6,9 @@ import datetime
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from onechip.cli import app
 from onechip.errors import LadderError
 from onechip.ladder import prices
 from onechip.ladder.prices import Price, Prices
@@ -115,3 +117,20 @@ def test_a_file_that_holds_no_prices_is_named_with_what_is_wrong(
         prices.load(path)
     assert said in raised.value.message
     assert "\n" not in raised.value.message
+
+
+def test_the_report_takes_a_file_of_one_s_own(tmp_path: Path) -> None:
+    where = MadeLadder({"x": 50.0}, repeats=1).write(tmp_path / "ladder")
+    mine = tmp_path / "mine.toml"
+    mine.write_text(
+        'title = "ours"\n[[chip]]\nname = "Our box"\nmatch = "made cpu"\nusd_per_hour = 0.36\n'
+        'what = "a box in the cellar"\nsource = "the electricity bill"\ndate = 2026-11-01\n'
+    )
+    for arguments, shown in (((), False), (("--prices", str(mine)), True)):
+        said = CliRunner().invoke(app, ["ladder", "report", str(where), *arguments], env={"COLUMNS": "200"})
+        assert said.exit_code == 0
+        for name in ("report.html", "report.md"):
+            text = (where / name).read_text()
+            assert ("Our box at $0.36 an hour: a box in the cellar; the electricity bill" in text) == shown
+    error = CliRunner().invoke(app, ["ladder", "report", str(where), "--prices", "none.toml"]).exception
+    assert isinstance(error, LadderError)
