@@ -43,6 +43,7 @@ from onechip.ladder.checkpoint import model_facts
 from onechip.ladder.machine import busy_note, machine, ourselves
 from onechip.ladder.plan import Plan
 from onechip.ladder.records import CellRecord, RequestRecord
+from onechip.ladder.state import Rest
 from onechip.ladder.timing import ttft_ms
 from onechip.models.config import read_config
 from onechip.models.source import resolve_model
@@ -327,7 +328,7 @@ def run(options: argparse.Namespace) -> None:
     bench = Bench(list(sides(_plan(options, listed), RESULTS / "cpu")), listed, options.repeats)
     left_out = sorted(set(options.prompts) - set(prompts))
     bench.notes += [f"The model's context does not hold a prompt of {size} tokens." for size in left_out]
-    bench.notes += [note] if (note := busy_note()) is not None else []
+    bench.notes += [note] if (note := busy_note(Rest.now().busy_share)) is not None else []
     say("measuring the machine")
     before = bounds.measure()
     set_bounds(bench, model, before)
