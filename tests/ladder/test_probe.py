@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from onechip.errors import EngineError, LadderError
 from onechip.ladder import prompts, recipes
@@ -16,7 +17,7 @@ from onechip.ladder.checkpoint import TokenCounter
 from onechip.ladder.engines.port import free_port
 from onechip.ladder.probe import probe
 from onechip.ladder.target import Target
-from tests.ladder.mock_engine import Behaviour, running
+from tests.ladder.mock_engine import Behaviour, MockEngine, running, serving
 
 ALL = ("ignore_eos", "continuous_usage_stats", "chat_template_kwargs", "tools", "ids", "tokenize")
 
@@ -133,6 +134,56 @@ def test_a_known_tokenizer_saves_two_requests_a_word() -> None:
         assert (recipe.way, recipe.overhead) == ("text", 1)
         assert len(recipe.words) > 48
         assert len(prompts.make(recipe, 50, "a").fields["prompt"].split()) == 50
+
+
+class Bos(MockEngine):
+    """Puts a BOS of its own before prompts of these kinds, whatever they begin with."""
+
+    kinds: tuple[type, ...] = (list,)
+
+    def usage(self, prompt: list[Any]) -> dict[str, Any]:
+        found = super().usage(prompt)
+        found["prompt_tokens"] += isinstance(self.behaviour.requests[-1].get("prompt"), self.kinds)
+        return found
+
+
+class Begun(Counter):
+    """A tokenizer whose texts begin with a BOS."""
+
+    def encode(self, text: str) -> list[int]:
+        return [1, *(hash(word) for word in text.split())]
+
+
+def test_an_engine_that_puts_its_own_bos_before_token_ids_gets_none_of_ours() -> None:
+    with serving(Bos(Behaviour())) as engine:
+        target = Target("127.0.0.1", engine.port)
+        features = replace(probe(target, "mock"), token_ids=True)
+        recipe = recipes.find(target, features, cast(TokenCounter, Begun()))
+    assert recipe.way == "ids"
+    assert 1 not in recipe.first_ids
+    assert len(prompts.make(recipe, 20, "a").fields["prompt"]) == 19
+
+
+def test_an_engine_that_counts_ids_otherwise_is_given_text() -> None:
+    """Our tokenizer knows no BOS that could be left out."""
+    with serving(Bos(Behaviour())) as engine:
+        target = Target("127.0.0.1", engine.port)
+        recipe = recipes.find(target, replace(probe(target, "mock"), token_ids=True), None)
+    assert (recipe.way, recipe.overhead) == ("text", 1)
+
+
+def test_an_engine_that_counts_every_prompt_otherwise_has_no_sweep() -> None:
+    """Its usage of a long prompt is one more than of a short one."""
+
+    class Odd(MockEngine):
+        def usage(self, prompt: list[Any]) -> dict[str, Any]:
+            return super().usage(prompt) | {"prompt_tokens": len(prompt) + (8 < len(prompt) < 40)}
+
+    with serving(Odd(Behaviour(features=("ignore_eos", "ids")))) as engine:
+        target = Target("127.0.0.1", engine.port)
+        features = probe(target, "mock")
+        with pytest.raises(LadderError, match="counts 21 tokens in a prompt that was made to have 20"):
+            recipes.find(target, replace(features, completions=False), None)
 
 
 def test_no_way_to_know_a_prompt_s_length() -> None:

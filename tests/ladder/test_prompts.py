@@ -72,6 +72,19 @@ def test_no_pair_shares_a_block(ids: prompts.Recipe) -> None:
     assert shared < ids.overhead + 5
 
 
+def test_first_blocks_of_a_whole_ladder_are_unique_even_of_few_words() -> None:
+    """Every cell of twelve repeats at seven levels, from sixteen letters; a block is 16 tokens."""
+    letters = prompts.Recipe("text", tuple("abcdefghijklmnop"), 1)
+    keys = (
+        f"1/24/8/{level}/{repeat}/{index}"
+        for level in (1, 2, 4, 8, 16, 32, 64)
+        for repeat in range(12)
+        for index in range(3 * level)
+    )
+    firsts = [prompts.make(letters, 16, key).fields["prompt"] for key in keys]
+    assert len(set(firsts)) == len(firsts) > 4_000
+
+
 def _common(a: list[int], b: list[int]) -> int:
     return next((n for n, (x, y) in enumerate(zip(a, b, strict=True)) if x != y), len(a))
 

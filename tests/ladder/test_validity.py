@@ -134,3 +134,62 @@ def test_a_load_too_short_to_judge_the_client_s_share() -> None:
 def test_accuracy_cells_fail_only_by_failed_requests() -> None:
     assert failures([record(output_tokens=3)]) == []
     assert failures([record(error="reset.")]) == ["1 of 1 requests failed: reset."]
+
+
+def streams(
+    level: int, waves: int, read_s: float = 0.4, step_s: float = 0.01, tokens: int = 10
+) -> list[RequestRecord]:
+    """A closed loop: in each wave all prompts are read first, which takes `read_s`, then a token a step."""
+    made = []
+    for index in range(level * waves):
+        sent = round(1e9 * (index // level) * (read_s + tokens * step_s))
+        events = [sent + round(1e9 * (read_s + at * step_s)) for at in range(tokens)]
+        made.append(record(sent_ns=sent, event_ns=events, event_tokens=[1] * tokens, end_ns=events[-1]))
+    return made
+
+
+def paused(records: list[RequestRecord], at_s: float, pause_s: float) -> list[RequestRecord]:
+    """The same with everything after a moment later, as an engine that compiles makes it."""
+
+    def later(ns: int) -> int:
+        return ns + round(1e9 * pause_s) if ns > at_s * 1e9 else ns
+
+    for one in records:
+        one.sent_ns, one.end_ns = later(one.sent_ns), later(one.end_ns)
+        one.event_ns = [later(ns) for ns in one.event_ns]
+    return records
+
+
+def stood_still(records: list[RequestRecord]) -> bool:
+    return any("stood still" in reason for reason in reasons(records, QUIET, None))
+
+
+@pytest.mark.parametrize(("level", "waves"), [(1, 6), (4, 1), (8, 2), (64, 3)])
+def test_reading_prompts_is_no_standstill_and_compiling_is(level: int, waves: int) -> None:
+    """A silence of 0.4 s in each wave, and one of 2.1 s in the middle of the last."""
+    assert not stood_still(streams(level, waves))
+    last = 0.5 * (waves - 1) + 0.45
+    assert stood_still(paused(streams(level, waves), last, 2.1))
+
+
+def test_prompts_that_hold_up_all_streams_are_no_standstill() -> None:
+    """One stream has begun when the prompts of the others are read, for 30 s at a stretch."""
+    first, *others = streams(8, 1)
+    for one in others:
+        one.event_ns = [ns + 30 * 10**9 for ns in one.event_ns]
+        one.end_ns += 30 * 10**9
+    assert not stood_still(paused([first, *others], 0.42, 0.0))
+    first.event_ns = [ns if ns < 0.42e9 else ns + 30 * 10**9 for ns in first.event_ns]
+    first.end_ns = first.event_ns[-1]
+    assert not stood_still([first, *others])
+
+
+def test_short_silences_are_no_standstill() -> None:
+    assert not stood_still(paused(streams(8, 3, step_s=0.1), 0.6, 0.3)), "less than five times its way"
+    assert not stood_still(paused(streams(8, 3, read_s=0.01), 0.05, 0.2)), "less than a quarter of a second"
+
+
+def test_a_failed_request_is_no_standstill_besides() -> None:
+    records = paused(streams(1, 3), 0.2, 9.0)
+    records[0].error = "stalled."
+    assert not stood_still(records)

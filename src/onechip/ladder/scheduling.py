@@ -28,7 +28,7 @@ def undisturbed() -> Iterator[str]:
     less. No core is set aside for it: on two cores that would be half of the engine's machine.
     """
     switch_s = sys.getswitchinterval()
-    with _first_in_line() as way:
+    with first_in_line() as way:
         sys.setswitchinterval(SWITCH_S)
         gc.collect()
         gc.disable()
@@ -41,14 +41,15 @@ def undisturbed() -> Iterator[str]:
 
 def scheduling() -> str:
     """How this process is scheduled while it measures and on which cores, for the manifest."""
-    with _first_in_line() as way:
+    with first_in_line() as way:
         if not hasattr(os, "sched_getaffinity"):
             return way
         return f"{way}, on {len(os.sched_getaffinity(0))} of {os.cpu_count()} cores"
 
 
 @contextlib.contextmanager
-def _first_in_line() -> Iterator[str]:
+def first_in_line() -> Iterator[str]:
+    """This thread alone, where the system allows it; gives the way."""
     before = _policy()
     if not _set_policy(REAL_TIME_POLICY):
         yield ORDINARY
