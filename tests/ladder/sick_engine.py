@@ -24,9 +24,9 @@ class Illness:
 
     Attributes:
         what: "error" and "stall" (Behaviour.fault), "prompt" (counts one prompt token more), "short" (one
-            output token less), "compile" (nothing comes from it for STANDS_S), "restart" (its counters begin
-            anew), "hit" (HIT_TOKENS of the prompt come from a cache), "memory" (every prompt that it had
-            before comes from a cache, and is answered sooner), or "" (well).
+            output token less), "compile" (between two tokens nothing comes from it for STANDS_S), "restart"
+            (its counters begin anew), "hit" (HIT_TOKENS of the prompt come from a cache), "memory" (every
+            prompt that it had before comes from a cache, and is answered sooner), or "" (well).
         at: number of the measured request that it begins with.
         tokens: measured requests ask for so many output tokens.
         says: where it tells of it: "usage", "metrics", "log", or "" (nowhere).
@@ -47,6 +47,7 @@ class SickEngine(MockEngine):
         self.read_s = read_s
         self.measured = 0
         self.ill = False
+        self.stands = False
         self.compiled = self.from_cache = 0
         self.born = 1000.0
         self.had: set[str] = set()
@@ -62,11 +63,16 @@ class SickEngine(MockEngine):
             self.compiled += 1
             if illness.says == "log":
                 print("Compiling jit(decode) for shape [2]", flush=True)
-            if not illness.says:
-                time.sleep(STANDS_S)  # all streams of the engine stand still
+            self.stands = not illness.says
         if self.ill and illness.what == "restart":
             self.born += 100
         await super().complete(path, body, writer)
+
+    async def write(self, writer: asyncio.StreamWriter, event: bytes) -> None:
+        if self.stands and b"w3" in event:
+            self.stands = False
+            time.sleep(STANDS_S)  # all streams of the engine stand still
+        await super().write(writer, event)
 
     def usage(self, prompt: list[Any]) -> dict[str, Any]:
         found: dict[str, Any] = {"prompt_tokens": len(prompt)}

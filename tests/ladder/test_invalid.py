@@ -57,7 +57,7 @@ RULES: dict[str, tuple[Illness, str]] = {
         Illness("compile", says="log"),
         "The engine compiled during the measurement; its log says: Compiling jit(decode) for shape [2]",
     ),
-    "compiled in silence": (Illness("compile"), "The engine stood still, as when it compiles: for 1."),
+    "compiled in silence": (Illness("compile", at=5), "The engine stood still, as when it compiles: for 1."),
     "restarted": (
         Illness("restart", says="metrics"),
         "The engine was restarted during the measurement: its process_start_time_seconds changed.",

@@ -173,15 +173,13 @@ def test_reading_prompts_is_no_standstill_and_compiling_is(level: int, waves: in
 
 
 def test_prompts_that_hold_up_all_streams_are_no_standstill() -> None:
-    """One stream has begun when the prompts of the others are read, for 30 s at a stretch."""
-    first, *others = streams(8, 1)
-    for one in others:
+    """One stream has begun when the prompts of the others are read, for 30 s."""
+    records = streams(8, 1)
+    for one in records:
         one.event_ns = [ns + 30 * 10**9 for ns in one.event_ns]
         one.end_ns += 30 * 10**9
-    assert not stood_still(paused([first, *others], 0.42, 0.0))
-    first.event_ns = [ns if ns < 0.42e9 else ns + 30 * 10**9 for ns in first.event_ns]
-    first.end_ns = first.event_ns[-1]
-    assert not stood_still([first, *others])
+    records[0].event_ns[0] = 4 * 10**8
+    assert not stood_still(records)
 
 
 def test_short_silences_are_no_standstill() -> None:

@@ -5,10 +5,10 @@ docs/reading-a-report.md lists the rules for readers; each sentence has the firs
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from statistics import median_low
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -28,6 +28,8 @@ STANDS_S = 0.25
 """Shorter silences are no compiler's, and cost a cell too little to matter."""
 STANDS = 5.0
 """A silence so many times as long as those that a cell has by its nature is none of them."""
+MOST_STANDS = 3
+"""Behind so many silences the longest is the cell's way: a new shape may compile more than one program."""
 
 LOG_CHARACTERS = 200
 
@@ -100,43 +102,33 @@ def _standstill(records: Sequence[RequestRecord]) -> list[str]:
     """Whether once nothing came from any stream for far longer than is this cell's way, as while an engine
     compiles.
 
-    A cell has long silences by its nature: while prompts are read no token comes. There is one such silence
-    in each wave of a closed loop, about equally long, so the longest is held against the last of so many. A
-    cell of one wave has its only one at the beginning, which is left out.
+    Only silences count in which every request in flight has begun to answer: while one waits for its first
+    token the engine may be reading prompts, and some read them for seconds and let all others wait.
     """
-    silences, at_once = _silences(records)
-    waves = len(records) // max(1, at_once)
-    if waves < 2:
-        begun = [record.event_ns[0] for record in records if record.event_ns]
-        silences = [silence for silence in silences if begun and silence.since_ns >= min(begun)]
-    lengths = sorted((silence.length_ns for silence in silences), reverse=True)
-    place = max(waves, 2) - 1
-    if len(lengths) <= place or lengths[0] < max(STANDS_S * 1e9, STANDS * lengths[place]):
+    lengths = sorted(_silences(records), reverse=True)
+    usual = lengths[min(MOST_STANDS, len(lengths) - 1)] if len(lengths) > 1 else math.inf
+    if not lengths or lengths[0] < max(STANDS_S * 1e9, STANDS * usual):
         return []
     return [
         f"The engine stood still, as when it compiles: for {lengths[0] / 1e9:.2f} s no token came on any"
-        f" stream, where silences of {lengths[place] / 1e9:.2f} s are this cell's way."
+        f" stream, where silences of {usual / 1e9:.2f} s are this cell's way."
     ]
 
 
-class _Silence(NamedTuple):
-    """Between two things that happened on any stream, while a request was in flight."""
-
-    since_ns: int
-    length_ns: int
-
-
-def _silences(records: Sequence[RequestRecord]) -> tuple[list[_Silence], int]:
-    """All silences, and the most requests that were in flight at once."""
-    steps = [(at, 0) for record in records for at in record.event_ns]
-    steps += [step for record in records for step in ((record.sent_ns, 1), (record.end_ns, -1))]
-    found, in_flight, most = [], 0, 0
-    for (at, change), (later, _) in pairwise(sorted(steps)):
-        in_flight += change
-        most = max(most, in_flight)
-        if in_flight > 0:
-            found.append(_Silence(at, later - at))
-    return found, most
+def _silences(records: Sequence[RequestRecord]) -> list[int]:
+    """Nanoseconds between two things that happened on any stream while requests ran, none without a token."""
+    begun = [record for record in records if record.event_ns]
+    steps = [(at, 0, 0) for record in begun for at in record.event_ns]
+    steps += [(record.event_ns[0], 0, -1) for record in begun]
+    steps += [(record.sent_ns, 1, 1) for record in records]
+    steps += [(record.end_ns, -1, 0 if record.event_ns else -1) for record in records]
+    found, running, waiting = [], 0, 0
+    for (at, change, wait), (later, _, _) in pairwise(sorted(steps)):
+        running += change
+        waiting += wait
+        if running > 0 and waiting == 0:
+            found.append(later - at)
+    return found
 
 
 def _lengths(records: Sequence[RequestRecord], held: bool) -> list[str]:
