@@ -20,7 +20,7 @@ import pytest
 
 HERE = Path(__file__).parent / "native"
 NATIVE = Path(__file__).parents[2] / "src/onechip/kernels/cpu/native"
-FLAGS = ["-O2", "-std=c++20", "-ffp-contract=off", "-fno-math-errno", "-Wall", "-Wextra", "-Werror"]
+FLAGS = ["-O1", "-std=c++20", "-ffp-contract=off", "-fno-math-errno", "-Wall", "-Wextra", "-Werror"]
 
 
 def compile_one(source: Path, folder: Path) -> Path:

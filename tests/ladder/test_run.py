@@ -197,6 +197,7 @@ def test_killed_at_random_and_resumed_equals_uninterrupted(
         }
         asked_before = len(asked(log))
         process = subprocess.Popen(start, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wait_until((out / manifests.NAME).exists, "the ladder's folder")
         try:
             assert process.wait(rng.uniform(1.2, 3.0) if kills < 5 else 120) == 0
             break

@@ -73,16 +73,16 @@ void helpers_wake_up() {
 
 // The caller sleeps until a helper that is slow has ended its task.
 void slow_tasks_are_waited_for() {
-  int slow = 0;
+  std::atomic<bool> slow = false;  // both tasks may go to helpers
   onechip::Team::get().run(2, [&](size_t, int thread) {
     if (thread != 0) {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
-      slow = 1;
+      slow = true;
     } else {
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
     }
   });
-  check(slow == 1, "no helper took part");
+  check(slow, "no helper took part");
 }
 
 void callers_take_turns() {
