@@ -90,7 +90,8 @@ def convert(
     to: Annotated[
         str,
         typer.Option(
-            help="bf16, w4a16, w4a16-emb4, gguf-bf16 (or gguf), gguf-f16, gguf-f32, gguf-q8_0 (or q8_0), gguf-q4_0 (or q4_0)."
+            help="bf16, w4a16, w4a16-emb4, gguf-bf16 (or gguf), gguf-f16, gguf-f32, gguf-q8_0 (or q8_0),"
+            " gguf-q4_0 (or q4_0)."
         ),
     ],
     tables: Annotated[
