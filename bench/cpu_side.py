@@ -33,11 +33,13 @@ BLOCK_BYTES = 16 << 20
 
 @dataclass(frozen=True)
 class Load:
-    """`requests` at once, each once, of unique prompts: `tokens_in` each, and so many tokens out."""
+    """`requests` at once, `waves` times as many in all, of unique prompts: `tokens_in` each, and so many
+    tokens out."""
 
     requests: int
     tokens_in: int
     tokens_out: int
+    waves: int = 1
 
     @property
     def shape(self) -> str:
@@ -128,15 +130,16 @@ class Side:
                     return [root, *root.children(recursive=True)]
         return []
 
-    def run(self, load: Load, turn: str) -> CellRecord:
-        """One load; `turn` makes its prompts other ones than before.
+    def run(self, load: Load, turn: str, session: Session | None = None) -> CellRecord:
+        """One load; `turn` makes its prompts other ones than before, `session` has it asked in another way.
 
         Raises:
             OnechipError: the engine died, or cannot be asked at all.
         """
-        session = self._session()
+        session = session or self.session()
         cell = Cell(self.arm.name, "sweep", load.shape, load.requests, 0, task.definition(turn=turn))
-        asks = [self._ask(session, load, f"{turn}/{index}") for index in range(load.requests)]
+        count = load.requests * load.waves
+        asks = [self._ask(session, load, f"{turn}/{index}") for index in range(count)]
         shared = session.recipe.overhead if session.recipe is not None else None
         record = task.run(Task(cell, lambda: asks, shared_tokens=shared), session)
         if self._process is not None and self._process.died(1.0 if record.invalid else 0.0):
@@ -149,7 +152,7 @@ class Side:
         body = session.features.fields(load.tokens_out, fixed=True) | prompt.fields
         return Ask(prompt.path, body, prompt.sha256, load.tokens_in, load.tokens_out)
 
-    def _session(self) -> Session:
+    def session(self) -> Session:
         """Probes the engine the first time; it does not change from start to start.
 
         Raises:
