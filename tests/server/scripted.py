@@ -168,6 +168,25 @@ class Client:
         data = [event.removeprefix("data: ") for event in events]
         return [item if item == "[DONE]" else json.loads(item) for item in data]
 
+    def events(self, path: str, body: dict[str, Any]) -> list[Any]:
+        """The data of all events of a stream whose events have names, which are their types."""
+        with self.send("POST", path, {"stream": True, **body}) as response:
+            assert response.status == 200
+            assert response.headers["content-type"].startswith("text/event-stream")
+            events = response.read().decode().split("\n\n")
+        assert events.pop() == ""
+        pairs = [event.removeprefix("event: ").split("\ndata: ") for event in events]
+        data = [json.loads(text) for _, text in pairs]
+        assert [name for name, _ in pairs] == [item["type"] for item in data]
+        return data
+
+    def lines(self, path: str, body: dict[str, Any]) -> list[Any]:
+        """The lines of a stream of newline-delimited JSON."""
+        with self.send("POST", path, body) as response:
+            assert response.status == 200
+            assert response.headers["content-type"] == "application/x-ndjson"
+            return [json.loads(line) for line in response.read().splitlines()]
+
 
 def model(engine: ScriptedEngine) -> Model:
     template, defaults = ChatTemplate.load(ACORN), GenerationDefaults.load(ACORN)
@@ -199,6 +218,20 @@ def wait_until(condition: Callable[[], bool], seconds: float = 10) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.005)
+
+
+THINKING_CALL = [
+    *TOKENIZER.encode(
+        '<|channel>thought\nHm.\n<channel|>Look.<|tool_call>call:f{s:<|"|>a"b<|"|>}<tool_call|>'
+    ),
+    50,
+]
+"""An answer of each kind: the thought "Hm.", the text "Look.", the call f({"s": "a\\"b"})."""
+
+
+def prompt_of(request: Request) -> str:
+    """The text of a request's prompt, special tokens shown."""
+    return TOKENIZER.decode(request.prompt, skip_special=False)
 
 
 def error_of(reply: tuple[int, Any], status: int, kind: str = "invalid_request_error") -> Any:

@@ -33,8 +33,11 @@ class ErrorBody(msgspec.Struct):
 
 
 class AnthropicErrorDetail(msgspec.Struct):
+    """`details` tells the client's own code what it may do about it."""
+
     type: str
     message: str
+    details: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
 
 
 class AnthropicError(msgspec.Struct, tag_field="type", tag="error"):
@@ -58,7 +61,11 @@ def openai_error(error: OnechipError) -> ErrorBody:
 def anthropic_error(error: OnechipError) -> AnthropicError:
     """What a client of Anthropic's API reads about `error`."""
     kind = "api_error" if error.kind == "server_error" else error.kind
-    return AnthropicError(AnthropicErrorDetail(kind, error.message))
+    details: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
+    if isinstance(error, RequestError) and error.param == "thread":
+        # The client's tool loop tries a thread first, and goes on without one when it reads this.
+        details = {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
+    return AnthropicError(AnthropicErrorDetail(kind, error.message, details))
 
 
 def error_body(path: str, error: OnechipError) -> Any:

@@ -124,11 +124,12 @@ class TextPart(Struct, tag_field="type", tag="text", forbid_unknown_fields=True)
 Content = str | list[TextPart]
 
 
-class FunctionCall(Struct, forbid_unknown_fields=True):
-    """`arguments` is JSON text, as OpenAI has it."""
+class FunctionCall(Struct, omit_defaults=True, forbid_unknown_fields=True):
+    """`arguments` is JSON text, as OpenAI has it; `parsed_arguments` is what its client makes of it."""
 
     name: str
     arguments: str = ""
+    parsed_arguments: Any = None
 
 
 class ToolCall(Struct, forbid_unknown_fields=True):
@@ -164,7 +165,8 @@ class ToolMessage(_Message, tag="tool"):
 class AssistantMessage(_Message, tag="assistant"):
     """An earlier answer, also in the form in which the openai client hands it back.
 
-    `refusal` and `annotations` come from other servers' answers; no template has a place for them.
+    `refusal` and `annotations` come from other servers' answers, `parsed` from the client itself; no template
+    has a place for them.
     """
 
     content: Content | None = None
@@ -175,6 +177,7 @@ class AssistantMessage(_Message, tag="assistant"):
     annotations: list[Any] | None = None
     audio: None = None
     function_call: None = None
+    parsed: Any = None
 
 
 Message = SystemMessage | DeveloperMessage | UserMessage | AssistantMessage | ToolMessage

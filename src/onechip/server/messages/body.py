@@ -124,6 +124,13 @@ class CountTokensBody(Body, kw_only=True, forbid_unknown_fields=True):
         "speed": ("standard",),
         "user_profile_id": (),
         "workspace_id": (),
+        "thread": (),
+        "fallbacks": ([],),
+        "compaction": (),
+    }
+    INSTEAD: ClassVar[Mapping[str, str]] = {
+        "thread": "nothing is stored here, so send the whole conversation in messages",
+        "output_config": "JSON modes and efforts are not supported, so leave it out",
     }
     ALLOWED: ClassVar[Mapping[str, str]] = _ALLOWED
 

@@ -17,11 +17,12 @@ class InputText(Struct, tag_field="type", tag="input_text", forbid_unknown_field
 
 
 class OutputText(Struct, tag_field="type", tag="output_text", forbid_unknown_fields=True):
-    """Of an earlier answer; `annotations` and `logprobs` are what servers add to it."""
+    """Of an earlier answer; `annotations` and `logprobs` are what servers add, `parsed` what clients do."""
 
     text: str
     annotations: list[Any] | None = None
     logprobs: list[Any] | None = None
+    parsed: Any = None
 
 
 class ReasoningText(Struct, tag_field="type", tag="reasoning_text", forbid_unknown_fields=True):
@@ -46,12 +47,13 @@ class InputMessage(_Item, tag="message", kw_only=True):
 
 
 class FunctionCall(_Item, tag="function_call", kw_only=True):
-    """`arguments` is JSON text."""
+    """`arguments` is JSON text; `parsed_arguments` is what a client made of it."""
 
     call_id: str
     name: str
     arguments: str
     namespace: None = None
+    parsed_arguments: Any = None
 
 
 class FunctionCallOutput(_Item, tag="function_call_output", kw_only=True):

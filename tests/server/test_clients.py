@@ -1,0 +1,256 @@
+"""The clients that people have, each in a streamed conversation of several turns with tools, with acorn.
+
+What acorn calls and says is known, so arguments, results and texts are compared, not only their form.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import anthropic
+import ollama
+import openai
+import pytest
+from pydantic_ai import Agent
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.profiles.openai import OpenAIModelProfile
+from pydantic_ai.providers.openai import OpenAIProvider
+
+from tests.server.process import ABOUT, NAME, ORDERS, PARAMETERS, TOOLS, Process
+
+QUESTION = "There are 5 boxes with 7 cards each. Olga brings 10 more cards. How many cards are there now?"
+GREEDY = {"temperature": 0}
+
+
+@pytest.fixture(scope="module")
+def openai_client(served: Process) -> Any:
+    with openai.OpenAI(base_url=f"{served.url}/v1", api_key="none", max_retries=0) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def anthropic_client(served: Process) -> Any:
+    with anthropic.Anthropic(base_url=served.url, api_key="none", max_retries=0) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def ollama_client(served: Process) -> Any:
+    with ollama.Client(served.url) as client:
+        yield client
+
+
+def test_openai_chat(openai_client: openai.OpenAI) -> None:
+    messages: list[Any] = []
+
+    def turn() -> Any:
+        with openai_client.chat.completions.stream(
+            model="acorn", messages=messages, tools=TOOLS, temperature=0
+        ) as stream:
+            for _ in stream:
+                pass
+            message = stream.get_final_completion().choices[0].message
+        messages.append(message)
+        return message
+
+    for question, arguments, result in ORDERS:
+        messages.append({"role": "user", "content": question})
+        (call,) = turn().tool_calls
+        assert (call.function.name, json.loads(call.function.arguments)) == (NAME, arguments)
+        messages.append({"role": "tool", "tool_call_id": call.id, "content": result})
+        assert turn().content == f"The result is {result}."
+
+
+def test_openai_responses(openai_client: openai.OpenAI) -> None:
+    tools: list[Any] = [
+        {"type": "function", "name": NAME, "description": ABOUT, "parameters": PARAMETERS, "strict": False}
+    ]
+    items: list[Any] = []
+
+    def turn() -> Any:
+        with openai_client.responses.stream(
+            model="acorn", input=items, tools=tools, temperature=0, store=False
+        ) as stream:
+            names = [event.type for event in stream]
+            response = stream.get_final_response()
+        assert names[:2] == ["response.created", "response.in_progress"]
+        assert names[-1] == "response.completed"
+        items.extend(response.output)
+        return response
+
+    for question, arguments, result in ORDERS:
+        items.append({"role": "user", "content": question})
+        (call,) = turn().output
+        assert (call.type, call.name, json.loads(call.arguments)) == ("function_call", NAME, arguments)
+        items.append({"type": "function_call_output", "call_id": call.call_id, "output": result})
+        response = turn()
+        assert response.output_text == f"The result is {result}."
+        usage = response.usage
+        assert usage.total_tokens == usage.input_tokens + usage.output_tokens
+    counted = openai_client.responses.input_tokens.count(model="acorn", input=items[:-1], tools=tools)
+    assert counted.input_tokens == usage.input_tokens
+
+
+def test_openai_responses_has_no_memory(openai_client: openai.OpenAI) -> None:
+    ask: Any = {"model": "acorn", "input": QUESTION}
+    whole = openai_client.responses.create(**ask, temperature=0, instructions="")
+    assert (whole.store, whole.status) == (False, "completed")
+    with pytest.raises(openai.BadRequestError, match="send the conversation so far in input"):
+        openai_client.responses.create(**ask, previous_response_id=whole.id)
+    with pytest.raises(openai.BadRequestError, match="nothing is stored here") as caught:
+        openai_client.responses.create(**ask, store=True)
+    assert (caught.value.param, caught.value.code) == ("store", "unsupported_parameter")
+    with pytest.raises(openai.NotFoundError, match="No response is stored here"):
+        openai_client.responses.retrieve(whole.id)
+    cut = openai_client.responses.create(**ask, max_output_tokens=5)
+    assert (cut.status, cut.incomplete_details.reason) == ("incomplete", "max_output_tokens")
+    assert cut.usage.output_tokens == 5
+
+
+def test_anthropic(anthropic_client: anthropic.Anthropic) -> None:
+    tools: Any = [{"name": NAME, "description": ABOUT, "input_schema": PARAMETERS}]
+    messages: list[Any] = []
+
+    def turn() -> Any:
+        with anthropic_client.messages.stream(
+            model="acorn", max_tokens=200, messages=messages, tools=tools, extra_body=GREEDY
+        ) as stream:
+            for _ in stream:
+                pass
+            message = stream.get_final_message()
+        messages.append(message.to_param())
+        return message
+
+    for question, arguments, result in ORDERS:
+        messages.append({"role": "user", "content": question})
+        message = turn()
+        (call,) = message.content
+        assert (call.type, call.name, call.input) == ("tool_use", NAME, arguments)
+        assert message.stop_reason == "tool_use"
+        given = {"type": "tool_result", "tool_use_id": call.id, "content": result}
+        messages.append({"role": "user", "content": [given]})
+        message = turn()
+        assert [block.text for block in message.content] == [f"The result is {result}."]
+        assert message.stop_reason == "end_turn"
+    counted = anthropic_client.messages.count_tokens(model="acorn", messages=messages[:-1], tools=tools)
+    assert counted.input_tokens == message.usage.input_tokens
+
+
+def test_anthropics_own_tool_loop(anthropic_client: anthropic.Anthropic) -> None:
+    question, arguments, result = ORDERS[0]
+    orders: list[Any] = []
+
+    @anthropic.beta_tool(name=NAME, description=ABOUT, input_schema=PARAMETERS)
+    def place_order(count: int, item: str) -> str:
+        orders.append({"count": count, "item": item})
+        return result
+
+    runner = anthropic_client.beta.messages.tool_runner(
+        model="acorn",
+        max_tokens=200,
+        messages=[{"role": "user", "content": question}],
+        tools=[place_order],
+        stream=True,
+        extra_body=GREEDY,
+    )
+    ends = [stream.get_final_message() for stream in runner]
+    assert orders == [arguments]
+    assert [end.stop_reason for end in ends] == ["tool_use", "end_turn"]
+    assert ends[-1].content[0].text == f"The result is {result}."
+
+
+def test_anthropic_ends_and_errors(anthropic_client: anthropic.Anthropic) -> None:
+    ask: Any = {"model": "acorn", "messages": [{"role": "user", "content": QUESTION}]}
+    cut = anthropic_client.messages.create(**ask, max_tokens=5)
+    assert (cut.stop_reason, cut.usage.output_tokens) == ("max_tokens", 5)
+    stopped = anthropic_client.messages.create(
+        **ask, max_tokens=200, stop_sequences=["never", "\n####"], extra_body=GREEDY
+    )
+    assert (stopped.stop_reason, stopped.stop_sequence) == ("stop_sequence", "\n####")
+    with pytest.raises(anthropic.BadRequestError, match=r'tool_choice\.type is "any"') as caught:
+        anthropic_client.messages.create(**ask, max_tokens=5, tool_choice={"type": "any"})
+    assert caught.value.body["error"]["type"] == "invalid_request_error"
+    with pytest.raises(anthropic.NotFoundError, match="served is 'acorn'") as missing:
+        anthropic_client.messages.create(**{**ask, "model": "claude"}, max_tokens=5)
+    assert missing.value.body["error"]["type"] == "not_found_error"
+
+
+def test_ollama_chat(ollama_client: ollama.Client) -> None:
+    messages: list[Any] = []
+
+    def turn() -> tuple[str, list[Any]]:
+        text, calls = "", []
+        for part in ollama_client.chat("acorn", messages, tools=TOOLS, stream=True, options=GREEDY):
+            text += part.message.content or ""
+            calls += part.message.tool_calls or []
+        assert (part.done, part.done_reason) == (True, "stop")
+        assert part.total_duration == part.prompt_eval_duration + part.eval_duration > 0
+        assert part.prompt_eval_count > 0
+        messages.append({"role": "assistant", "content": text, "tool_calls": calls})
+        return text, calls
+
+    for question, arguments, result in ORDERS:
+        messages.append({"role": "user", "content": question})
+        text, (call,) = turn()
+        assert (text, call.function.name, call.function.arguments) == ("", NAME, arguments)
+        messages.append({"role": "tool", "tool_name": NAME, "content": result})
+        assert turn() == (f"The result is {result}.", [])
+
+
+def test_ollamas_other_questions(ollama_client: ollama.Client, openai_client: openai.OpenAI) -> None:
+    (listed,) = ollama_client.list().models
+    assert (listed.model, listed.details.format) == ("acorn", "safetensors")
+    assert listed.size > 2_000_000
+    shown = ollama_client.show("acorn:latest")
+    assert set(shown.capabilities) == {"completion", "tools", "thinking"}
+    context = openai_client.models.retrieve("acorn").model_extra["max_model_len"]
+    assert shown.modelinfo[f"{shown.modelinfo['general.architecture']}.context_length"] == context
+    chat = ollama_client.chat("acorn", [{"role": "user", "content": QUESTION}], options=GREEDY)
+    generated = ollama_client.generate("acorn", QUESTION, options=GREEDY)
+    assert generated.response == chat.message.content
+    assert "#### 45" in generated.response
+    raw = f"<|turn>user\n{QUESTION}<turn|>\n<|turn>model\n"
+    again = ollama_client.generate("acorn", raw, raw=True, options=GREEDY)
+    assert (again.response, again.prompt_eval_count) == (generated.response, generated.prompt_eval_count)
+    cut = ollama_client.generate("acorn", QUESTION, options={"num_predict": 3})
+    assert (cut.done_reason, cut.eval_count) == ("length", 3)
+    assert ollama_client.generate("acorn").done_reason == "load"
+    with pytest.raises(ollama.ResponseError, match=r"options\.num_ctx is 10000000") as caught:
+        ollama_client.generate("acorn", QUESTION, options={"num_ctx": 10_000_000})
+    assert caught.value.status_code == 400
+    with pytest.raises(ollama.ResponseError, match="no embeddings here") as refused:
+        ollama_client.embed("acorn", "x")
+    assert refused.value.status_code == 404
+
+
+def test_an_agent(served: Process) -> None:
+    """pydantic-ai: it calls the functions itself, and hands their results back, until there is an answer.
+
+    It asks for strict tools of every server that is not known to lack them.
+    """
+    results = {str(arguments): result for _, arguments, result in ORDERS}
+
+    def place_order(count: int, item: str) -> str:
+        """Place an order of food.
+
+        Args:
+            count: The number of plates.
+            item: The dish to order.
+        """
+        return results[str({"count": count, "item": item})]
+
+    async def converse() -> list[str]:
+        profile = OpenAIModelProfile(openai_supports_strict_tool_definition=False)
+        texts, history = [], None
+        async with openai.AsyncOpenAI(base_url=f"{served.url}/v1", api_key="none", max_retries=0) as client:
+            model = OpenAIChatModel("acorn", provider=OpenAIProvider(openai_client=client), profile=profile)
+            agent = Agent(model, tools=[place_order], model_settings={"temperature": 0.0})
+            for question, _, _ in ORDERS:
+                async with agent.run_stream(question, message_history=history) as run:
+                    texts.append("".join([piece async for piece in run.stream_text(delta=True)]))
+                    history = run.all_messages()
+        return texts
+
+    assert asyncio.run(converse()) == [f"The result is {result}." for _, _, result in ORDERS]
