@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -17,6 +18,8 @@ pytestmark = pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
 
 VOCABULARY = 97
 NOBODY = np.full((1, 1), -1, np.int32)
+
+filtered = jax.jit(sampling.filtered)
 
 
 def draw(
@@ -61,7 +64,7 @@ def test_draws_follow_the_distribution_of_plain_jax(
     one = Draw(*(np.array([v], np.float32) for v in (temperature, top_k, top_p, min_p, 0)))
     one = Draw(one.temperature, one.top_k.astype(np.int32), one.top_p, one.min_p, one.seed.astype(np.uint32))
     capped = scores if softcap is None else softcap * np.tanh(scores / softcap)
-    kept = np.asarray(sampling.filtered(jnp.asarray(capped)[None], one))[0].astype(np.float64)
+    kept = np.asarray(filtered(jnp.asarray(capped)[None], one))[0].astype(np.float64)
     truth = np.exp(kept - kept.max())
     truth /= truth.sum()
     count = 4000
