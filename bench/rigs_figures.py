@@ -126,8 +126,8 @@ def of_record(record: CellRecord, cpu_all_s: float) -> dict[str, Figures]:
     """The ladder's figures by its own definitions and by vLLM's.
 
     vLLM's clock stops when all answers have ended, its TPOT spreads the time after the first event over all
-    tokens but one, and its ITL is the gap between events, however many tokens they carry. It also counts a
-    last event without text, which these records do not hold.
+    tokens but one, and its ITL is the gap between events, however many tokens they carry. It also counts
+    events without text, the last one among them, which these records do not hold.
     """
     requests = record.requests
     waits = first_tokens([record])
