@@ -16,7 +16,7 @@ from onechip.errors import UsageError
     [
         ({"port": 70000}, "--port 70000"),
         ({"port": -1}, "--port -1"),
-        ({"dtype": "int3"}, "--dtype 'int3' is unknown: give auto, bf16, f32, w4a16"),
+        ({"dtype": "int3"}, "--dtype 'int3' is unknown: give auto, bf16, f32, w8a16, w8a8, w4a16"),
         ({"api_key": ""}, "--api-key is empty"),
     ],
 )
