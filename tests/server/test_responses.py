@@ -17,6 +17,28 @@ TOOLS = [
     }
 ]
 ASK: dict[str, Any] = {"input": "Hi"}
+ORDER = [
+    "response.created",
+    "response.in_progress",
+    "response.output_item.added",
+    "response.content_part.added",
+    "response.reasoning_text.delta",
+    "response.reasoning_text.done",
+    "response.content_part.done",
+    "response.output_item.done",
+    "response.output_item.added",
+    "response.content_part.added",
+    "response.output_text.delta",
+    "response.output_text.done",
+    "response.content_part.done",
+    "response.output_item.done",
+    "response.output_item.added",
+    "response.function_call_arguments.delta",
+    "response.function_call_arguments.done",
+    "response.output_item.done",
+    "response.completed",
+]
+"""Events of an answer that thinks, says something and calls a function, repetitions left out."""
 
 
 def types(items: list[Any]) -> list[str]:
@@ -59,27 +81,7 @@ def test_the_events_of_a_stream(client, engine, at_once) -> None:
     events = client.events(PATH, ASK | {"tools": TOOLS})
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
     names = types(events)
-    assert [name for at, name in enumerate(names) if names[at - 1] != name] == [
-        "response.created",
-        "response.in_progress",
-        "response.output_item.added",
-        "response.content_part.added",
-        "response.reasoning_text.delta",
-        "response.reasoning_text.done",
-        "response.content_part.done",
-        "response.output_item.done",
-        "response.output_item.added",
-        "response.content_part.added",
-        "response.output_text.delta",
-        "response.output_text.done",
-        "response.content_part.done",
-        "response.output_item.done",
-        "response.output_item.added",
-        "response.function_call_arguments.delta",
-        "response.function_call_arguments.done",
-        "response.output_item.done",
-        "response.completed",
-    ]
+    assert [name for at, name in enumerate(names) if names[at - 1] != name] == ORDER
     added, done, deltas = [], [], {}
     for event in events:
         if event["type"].endswith(".delta"):
