@@ -25,6 +25,7 @@ BITS: Mapping[str, tuple[float, float]] = {
     "gguf-bf16": (16, 16),
     "gguf-f16": (16, 16),
     "gguf-f32": (32, 32),
+    "gguf-q8_0": (8.5, 8.5),
     "gguf-q4_0": (4.5, 16),
     "gguf-q4_0-q6_k": (4.5, 6.5625),
     "gguf-q4_0-emb4": (4.5, 4.5),
