@@ -24,6 +24,7 @@ from onechip.models.layout import (
     HEAD,
     PLE_EMBED,
     Params,
+    Read,
     TensorSpec,
     TreePath,
     empty_params,
@@ -31,7 +32,6 @@ from onechip.models.layout import (
     put,
 )
 from onechip.models.leaf import alike, expand, kind_of_all, packable, quantize
-from onechip.models.weights import Read
 
 _WEIGHTS: dict[Dtype, Kind] = {"w8a16": "int8", "w8a8": "int8", "w4a16": "int4", "w4a8": "int4"}
 _TABLES = (EMBED, PLE_EMBED, HEAD)

@@ -5,7 +5,7 @@ Loading, writing, quantising and inventing checkpoints all walk this one list.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,6 +62,10 @@ class TensorSpec:
     def module(self) -> str:
         """The module that holds the tensor, as the `ignore` list of a quantised checkpoint names it."""
         return self.name.removesuffix(".weight")
+
+
+Read = Callable[[TensorSpec], Any]
+"""A tensor's array, Int4 or Int8 on the host."""
 
 
 def expected_tensors(config: ModelConfig) -> list[TensorSpec]:

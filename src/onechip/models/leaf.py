@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from onechip.errors import CheckpointError
 from onechip.kernels.api import Int4, Int8, Kind, Leaf, kind_of
-from onechip.models.config import ModelConfig
+from onechip.models.architecture import ModelConfig
 from onechip.models.layout import Params, TensorSpec, empty_params, expected_tensors, get, put
 from onechip.models.quant import dequantize_int4, dequantize_int8, quantize_int4, quantize_int8, unpack
 

@@ -17,7 +17,16 @@ from numpy.typing import NDArray
 from onechip.errors import CheckpointError
 from onechip.kernels.api import GROUP, Int4, Kind, kind_of
 from onechip.models.config import ModelConfig, parse_config, read_json
-from onechip.models.layout import Params, TensorSpec, dead_modules, empty_params, expected_tensors, get, put
+from onechip.models.layout import (
+    Params,
+    Read,
+    TensorSpec,
+    dead_modules,
+    empty_params,
+    expected_tensors,
+    get,
+    put,
+)
 from onechip.models.quant import BFLOAT16
 from onechip.models.scheme import W4A16, config_entry, read_scheme
 from onechip.models.tensorfile import TensorFile, TensorInfo, dtype_name, write_tensors
@@ -26,8 +35,6 @@ Array = NDArray[Any]
 Rows = slice | Array
 """Rows of a matrix, as NumPy indexes them."""
 Progress = Callable[[str, int, int], None]
-Read = Callable[[TensorSpec], Any]
-"""A tensor's array, Int4 or Int8 on the host."""
 
 _NESTED_PREFIX = "model.language_model."
 _FLAT_PREFIX = "model."
