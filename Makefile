@@ -46,8 +46,9 @@ $(VENV)/.bench: $(VENV)/.installed
 demo: $(VENV)/.installed $(VENV)/.native
 	$(BIN)/onechip ladder acorn --quick --out demo-results
 
+# Two at a time, since many tests wait for engines; a file's tests stay together and share what they set up.
 test: $(VENV)/.dev $(VENV)/.native
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses 2 --dist loadfile
 
 native: $(VENV)/.native
 
