@@ -44,10 +44,12 @@ void interleave(const uint32_t (&lanes)[kLanes][kWords], uint8_t* out) {
   }
 }
 
-void pack_block_bf16(RowPointers rows, size_t columns, size_t first, uint8_t* out) {
-  uint32_t lanes[kLanes][kBlock / 2];
+// Values that keep their order within a word: pairs of bf16, quads of int8.
+template <typename T>
+void pack_values(RowPointers rows, size_t columns, size_t first, uint8_t* out) {
+  uint32_t lanes[kLanes][kBlock * sizeof(T) / 4];
   for (int lane = 0; lane < kLanes; ++lane) {
-    uint16_t values[kBlock];
+    T values[kBlock];
     load(rows[lane], columns, first, 0, values);
     std::memcpy(lanes[lane], values, sizeof values);
   }
@@ -64,13 +66,7 @@ void pack_scales(RowPointers scales, size_t columns, size_t column, uint8_t* out
 }
 
 void pack_block_int8(RowPointers rows, RowPointers scales, size_t columns, size_t first, uint8_t* out) {
-  uint32_t lanes[kLanes][kBlock / 4];
-  for (int lane = 0; lane < kLanes; ++lane) {
-    int8_t levels[kBlock];
-    load(rows[lane], columns, first, 0, levels);
-    std::memcpy(lanes[lane], levels, sizeof levels);
-  }
-  interleave(lanes, out);
+  pack_values<int8_t>(rows, columns, first, out);
   for (int group = 0; group < kBlock / kGroup; ++group)
     pack_scales(scales, columns, first + group * kGroup, out + 1024 + group * kLanes * 2);
 }
@@ -95,12 +91,13 @@ void pack_block_int4(RowPointers rows, RowPointers scales, size_t columns, size_
   }
 }
 
-// block(panel, first column, memory of the block) for every block of a weight.
+// block(first row, first column, memory of the block) for every block of a weight.
 template <typename Block>
 void each_block(Weight kind, size_t panels, size_t columns, uint8_t* out, const Block& block) {
   const size_t blocks = (columns + kBlock - 1) / kBlock;
   Team::get().run(panels, [&](size_t panel, int) {
-    for (size_t b = 0; b < blocks; ++b) block(panel, b * kBlock, out + (panel * blocks + b) * block_bytes(kind));
+    for (size_t b = 0; b < blocks; ++b)
+      block(panel * kLanes, b * kBlock, out + (panel * blocks + b) * block_bytes(kind));
   });
 }
 
@@ -108,24 +105,22 @@ void each_block(Weight kind, size_t panels, size_t columns, uint8_t* out, const 
 }  // namespace onechip
 
 extern "C" void onechip_pack_bf16(onechip::RowPointers rows, size_t panels, size_t columns, uint8_t* out) {
-  onechip::each_block(onechip::Weight::kBf16, panels, columns, out, [=](size_t panel, size_t first, uint8_t* block) {
-    onechip::pack_block_bf16(rows + panel * onechip::kLanes, columns, first, block);
+  onechip::each_block(onechip::Weight::kBf16, panels, columns, out, [=](size_t row, size_t first, uint8_t* block) {
+    onechip::pack_values<uint16_t>(rows + row, columns, first, block);
   });
 }
 
 // Of both: `columns` is a multiple of 32; `scales` has a pointer beside each of `rows`.
 extern "C" void onechip_pack_int8(onechip::RowPointers rows, onechip::RowPointers scales, size_t panels,
                                   size_t columns, uint8_t* out) {
-  onechip::each_block(onechip::Weight::kInt8, panels, columns, out, [=](size_t panel, size_t first, uint8_t* block) {
-    const size_t row = panel * onechip::kLanes;
+  onechip::each_block(onechip::Weight::kInt8, panels, columns, out, [=](size_t row, size_t first, uint8_t* block) {
     onechip::pack_block_int8(rows + row, scales + row, columns, first, block);
   });
 }
 
 extern "C" void onechip_pack_int4(onechip::RowPointers rows, onechip::RowPointers scales, size_t panels,
                                   size_t columns, uint8_t* out) {
-  onechip::each_block(onechip::Weight::kInt4, panels, columns, out, [=](size_t panel, size_t first, uint8_t* block) {
-    const size_t row = panel * onechip::kLanes;
+  onechip::each_block(onechip::Weight::kInt4, panels, columns, out, [=](size_t row, size_t first, uint8_t* block) {
     onechip::pack_block_int4(rows + row, scales + row, columns, first, block);
   });
 }
