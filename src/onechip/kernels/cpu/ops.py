@@ -85,7 +85,7 @@ class CpuKernels:
         return weights.pack(*parts, exact=exact, paired=paired)
 
     def packed_bytes(self, shape: tuple[int, int], *, kind: Kind, paired: bool, dense_bytes: int) -> int:
-        return weights.packed_bytes("bf16" if kind == "dense" else kind, *shape, paired=paired)
+        return weights.packed_bytes(weights.stored_as(kind), *shape, paired=paired)
 
     def matmul(
         self, x: jax.Array, weight: Weight, *, norm: Norm | None = None, out_dtype: Any = None

@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from onechip.kernels.api import GROUP, Int4, Int8, Panels
+from onechip.kernels.api import GROUP, Int4, Int8, Kind, Panels, kind_of
 from onechip.kernels.cpu import library
 from onechip.kernels.cpu.arena import Arena
 
@@ -61,6 +61,11 @@ def pack(
     return Panels(data, stored, "bf16" if bf16 else "half", (outputs, inputs), exact, paired)
 
 
+def stored_as(kind: Kind) -> Stored:
+    """What panels hold of a weight of this kind."""
+    return "bf16" if kind == "dense" else kind
+
+
 def packed_bytes(kind: Stored, outputs: int, inputs: int, *, paired: bool = False) -> int:
     """Bytes of the panels that `pack` makes."""
     return len(panel_rows(outputs, paired)) * _panel_bytes(kind, inputs)
@@ -83,9 +88,7 @@ def _panel_bytes(kind: Stored, inputs: int) -> int:
 
 
 def _stored(parts: Sequence[Int4 | Int8 | Array]) -> Stored:
-    kinds: set[Stored] = {
-        "int4" if isinstance(part, Int4) else "int8" if isinstance(part, Int8) else "bf16" for part in parts
-    }
+    kinds = {stored_as(kind_of(part)) for part in parts}
     if len(kinds) != 1:
         raise ValueError(f"parts of one weight are {' and '.join(sorted(kinds))}: one kind is packed")
     return kinds.pop()
