@@ -8,7 +8,7 @@ Int8 is GGUF's Q8_0, levels and scales apart: `to_q8_0` joins them, `gguf.blocks
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import ml_dtypes
@@ -65,10 +65,7 @@ def quantize_int4(weight: Array) -> tuple[Array, Array]:
     Raises:
         ValueError: `in` is not a multiple of 32, or a value is not finite or too large for a float16 scale.
     """
-    if weight.ndim != 2 or weight.shape[1] % GROUP:
-        raise ValueError(
-            f"a weight of shape {weight.shape} cannot have groups of {GROUP} along its last axis"
-        )
+    _check_groups(weight)
     rows, columns = weight.shape
     packed = np.empty((rows, columns // 8), dtype=np.int32)
     scale = np.empty((rows, columns // GROUP), dtype=BFLOAT16)
@@ -83,6 +80,13 @@ def quantize_int4(weight: Array) -> tuple[Array, Array]:
         levels = np.rint(groups / np.where(step == 0, np.float32(np.inf), step)).clip(*LEVELS)
         packed[block] = pack(levels.astype(np.int8).reshape(-1, columns))
     return packed, scale
+
+
+def _check_groups(weight: Array) -> None:
+    if weight.ndim != 2 or weight.shape[1] % GROUP:
+        raise ValueError(
+            f"a weight of shape {weight.shape} cannot have groups of {GROUP} along its last axis"
+        )
 
 
 def shared_scale(scale: Array) -> Array:
@@ -101,12 +105,7 @@ def dequantize_int4(packed: Array, scale: Array, dtype: Any = np.float32) -> Arr
     """The weight [out, in] = level * scale: in float32 exact, since 4 + 8 (or 11) bits fit in its 24; in
     another dtype rounded once, some rows at a time.
     """
-    rows, columns = scale.shape[0], scale.shape[1] * GROUP
-    weight = aligned_empty((rows, columns), np.dtype(dtype))
-    for block in row_blocks(rows, columns):
-        groups = unpack(packed[block]).reshape(-1, scale.shape[1], GROUP).astype(np.float32)
-        weight[block] = (groups * scale[block].astype(np.float32)[:, :, None]).reshape(-1, columns)
-    return weight
+    return _scaled(packed, unpack, scale, dtype)
 
 
 def quantize_int8(weight: Array) -> tuple[Array, Array]:
@@ -120,11 +119,8 @@ def quantize_int8(weight: Array) -> tuple[Array, Array]:
     Raises:
         ValueError: `in` is not a multiple of 32, or a value is not finite or too large for a float16 scale.
     """
+    _check_groups(weight)
     rows, columns = weight.shape
-    if columns % GROUP:
-        raise ValueError(
-            f"a weight of shape {weight.shape} cannot have groups of {GROUP} along its last axis"
-        )
     levels = aligned_empty((rows, columns), np.dtype(np.int8))
     scale = aligned_empty((rows, columns // GROUP), np.dtype(np.float16))
     for block in row_blocks(rows, columns):
@@ -144,10 +140,14 @@ def quantize_int8(weight: Array) -> tuple[Array, Array]:
 
 def dequantize_int8(levels: Array, scale: Array, dtype: Any = np.float32) -> Array:
     """The weight [out, in] = level * scale: in float32 exact, in another dtype rounded once."""
-    rows, columns = levels.shape
+    return _scaled(levels, np.asarray, scale, dtype)
+
+
+def _scaled(stored: Array, levels_of: Callable[[Array], Array], scale: Array, dtype: Any) -> Array:
+    rows, columns = scale.shape[0], scale.shape[1] * GROUP
     weight = aligned_empty((rows, columns), np.dtype(dtype))
     for block in row_blocks(rows, columns):
-        groups = levels[block].astype(np.float32).reshape(-1, scale.shape[1], GROUP)
+        groups = levels_of(stored[block]).reshape(-1, scale.shape[1], GROUP).astype(np.float32)
         weight[block] = (groups * scale[block].astype(np.float32)[:, :, None]).reshape(-1, columns)
     return weight
 
