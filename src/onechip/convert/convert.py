@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onechip.convert.encode import Notes
-from onechip.convert.forms import Form, find_form, form_of
+from onechip.convert.forms import Form, find_form, form_of, gguf_type
 from onechip.convert.gguf_metadata import general_metadata, model_metadata, rope_freqs, settings_metadata
 from onechip.convert.gguf_writer import GgufInfo, write_gguf
 from onechip.convert.plan import Chosen, choose, gguf_blocks, safetensors_parts
@@ -61,8 +61,9 @@ class Summary:
         if notes.levels:
             lines.append(f"Rounded to int4, as --round allows: {len(notes.levels)} tensors.")
         for encoding, count in notes.rounded.items():
-            name = "Q8_0" if encoding == "INT8" else encoding
-            lines.append(f"Rounded to {name}: {count:,} values, which it does not hold exactly.")
+            lines.append(
+                f"Rounded to {gguf_type(encoding)}: {count:,} values, which it does not hold exactly."
+            )
         if notes.between:
             lines.append(f"Levels kept, scale the float16 nearest to it: {notes.between:,} groups of 32.")
         if notes.kept:
@@ -142,8 +143,8 @@ def _write_gguf(
     notes: Notes,
     progress: Progress | None,
 ) -> int:
-    most = {"INT4": "Q4_0", "INT8": "Q8_0"}.get(form.linears, form.linears)
-    metadata = general_metadata(source.config, source.name, most) | model_metadata(source.config)
+    metadata = general_metadata(source.config, source.name, gguf_type(form.linears))
+    metadata |= model_metadata(source.config)
     metadata |= source.tokenizer_keys()
     metadata |= settings_metadata(source.config, source.config_json, source.generation_json())
     blocks = gguf_blocks(source, chosen, allowed, notes)

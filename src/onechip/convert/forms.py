@@ -16,6 +16,11 @@ Container = Literal["safetensors", "gguf"]
 Encoding = Literal["BF16", "F16", "F32", "INT4", "INT8", "Q6_K"]
 
 
+def gguf_type(encoding: Encoding) -> str:
+    """The name that GGUF has for an encoding."""
+    return {"INT4": "Q4_0", "INT8": "Q8_0"}.get(encoding, encoding)
+
+
 @dataclass(frozen=True, slots=True)
 class Form:
     """How a checkpoint is stored.

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from onechip.convert import encode
 from onechip.convert.encode import DTYPES, Notes, Tensor
-from onechip.convert.forms import Encoding, Form
+from onechip.convert.forms import Encoding, Form, gguf_type
 from onechip.convert.gguf_writer import GgufInfo
 from onechip.convert.q6_k import BLOCK
 from onechip.convert.source import Source
@@ -136,16 +136,11 @@ def _gguf_block(source: Source, choice: Chosen, allowed: bool, notes: Notes) -> 
     spec, tensor, encoding = choice.spec, choice.tensor, choice.encoding
     place = gguf_tensor(spec, source.config)
     order = interleave(spec.shape[0], place.heads) if place.heads else None
+    info = GgufInfo(gguf_type(encoding), spec.shape)
     if encoding == "INT4":
-        return Block(
-            place.name, GgufInfo("Q4_0", spec.shape), lambda: encode.q4_0(tensor, allowed, order, notes)
-        )
+        return Block(place.name, info, lambda: encode.q4_0(tensor, allowed, order, notes))
     if encoding == "INT8":
-        return Block(place.name, GgufInfo("Q8_0", spec.shape), lambda: encode.q8_0(tensor, order, notes))
+        return Block(place.name, info, lambda: encode.q8_0(tensor, order, notes))
     if encoding == "Q6_K":
-        return Block(place.name, GgufInfo("Q6_K", spec.shape), lambda: encode.q6_k_blocks(tensor, notes))
-    return Block(
-        place.name,
-        GgufInfo(encoding, spec.shape),
-        lambda: encode.dense(tensor, encoding, order, place.shift, notes),
-    )
+        return Block(place.name, info, lambda: encode.q6_k_blocks(tensor, notes))
+    return Block(place.name, info, lambda: encode.dense(tensor, encoding, order, place.shift, notes))
