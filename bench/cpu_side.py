@@ -51,6 +51,12 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def cpu_s(process: psutil.Process) -> float:
+    """Seconds of processor time of one process, without its children. Raises psutil.Error if it has ended."""
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
 class Side:
     """An arm with its checkpoint, and its engine while that runs.
 
@@ -113,8 +119,7 @@ class Side:
         total = 0.0
         for process in self._tree():
             with contextlib.suppress(psutil.Error):
-                times = process.cpu_times()
-                total += times.user + times.system
+                total += cpu_s(process)
         return total
 
     def _tree(self) -> list[psutil.Process]:

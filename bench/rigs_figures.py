@@ -136,6 +136,7 @@ def of_record(record: CellRecord, cpu_all_s: float) -> dict[str, Figures]:
     over = max(request.end_ns for request in requests)
     tokens = sum(map(timing.output_tokens, requests))
     speeds = [speed for request in requests if (speed := timing.decode_tok_s(request)) is not None]
+    between_tokens = inter_tokens([record])
     gaps = [(b - a) / 1e6 for request in requests for a, b in pairwise(request.event_ns)]
     ours = Figures(
         timing.whole_batch_tok_s(requests) or 0.0,
@@ -143,8 +144,8 @@ def of_record(record: CellRecord, cpu_all_s: float) -> dict[str, Figures]:
         median(waits),
         float(np.percentile(waits, 99)),
         _mean([1e3 / speed for speed in speeds]),
-        _mean(inter_tokens([record])),
-        len(inter_tokens([record])) / len(requests),
+        _mean(between_tokens),
+        len(between_tokens) / len(requests),
         0.0,
         fmean(request.prompt_tokens or 0 for request in requests),
         tokens / len(requests),
