@@ -19,12 +19,12 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from onechip.engine.core import Engine
-from onechip.engine.types import EngineConfig, Event, Request, SamplingParams
+from onechip.engine.types import Dtype, EngineConfig, Event, Request, SamplingParams
 from onechip.models.source import resolve_model
 
 LEVELS = (1, 8, 64)
@@ -164,7 +164,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", nargs="?", default="acorn")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--dtype", default="auto", choices=["auto", "bf16", "f32", "w4a16", "w4a8"])
+    parser.add_argument("--dtype", default="auto", choices=get_args(Dtype))
     parser.add_argument("--oracle", type=Path, default=Path(".venv-oracle/bin/python"))
     args = parser.parse_args()
     model = resolve_model(args.model)
