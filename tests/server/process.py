@@ -16,6 +16,7 @@ import pytest
 
 from tests.server.scripted import wait_until
 
+PROBLEM = "There are 5 boxes with 7 cards each. Olga brings 10 more cards. How many cards are there now?"
 PARAMETERS: dict[str, Any] = {
     "type": "object",
     "properties": {

@@ -160,25 +160,25 @@ class Client:
 
     def stream(self, path: str, body: dict[str, Any]) -> list[Any]:
         """The data of all events, decoded; "[DONE]" as it is."""
-        with self.send("POST", path, {"stream": True, **body}) as response:
-            assert response.status == 200
-            assert response.headers["content-type"].startswith("text/event-stream")
-            events = response.read().decode().split("\n\n")
-        assert events.pop() == ""
-        data = [event.removeprefix("data: ") for event in events]
+        data = [event.removeprefix("data: ") for event in self._raw_events(path, body)]
         return [item if item == "[DONE]" else json.loads(item) for item in data]
 
     def events(self, path: str, body: dict[str, Any]) -> list[Any]:
         """The data of all events of a stream whose events have names, which are their types."""
+        raw = self._raw_events(path, body)
+        pairs = [event.removeprefix("event: ").split("\ndata: ") for event in raw]
+        data = [json.loads(text) for _, text in pairs]
+        assert [name for name, _ in pairs] == [item["type"] for item in data]
+        return data
+
+    def _raw_events(self, path: str, body: dict[str, Any]) -> list[str]:
+        """The text of all events of a stream."""
         with self.send("POST", path, {"stream": True, **body}) as response:
             assert response.status == 200
             assert response.headers["content-type"].startswith("text/event-stream")
             events = response.read().decode().split("\n\n")
         assert events.pop() == ""
-        pairs = [event.removeprefix("event: ").split("\ndata: ") for event in events]
-        data = [json.loads(text) for _, text in pairs]
-        assert [name for name, _ in pairs] == [item["type"] for item in data]
-        return data
+        return events
 
     def lines(self, path: str, body: dict[str, Any]) -> list[Any]:
         """The lines of a stream of newline-delimited JSON."""

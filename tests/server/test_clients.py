@@ -18,9 +18,8 @@ from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.profiles.openai import OpenAIModelProfile
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from tests.server.process import ABOUT, NAME, ORDERS, PARAMETERS, TOOLS, Process
+from tests.server.process import ABOUT, NAME, ORDERS, PARAMETERS, PROBLEM, TOOLS, Process
 
-QUESTION = "There are 5 boxes with 7 cards each. Olga brings 10 more cards. How many cards are there now?"
 GREEDY = {"temperature": 0}
 
 
@@ -94,7 +93,7 @@ def test_openai_responses(openai_client: openai.OpenAI) -> None:
 
 
 def test_openai_responses_has_no_memory(openai_client: openai.OpenAI) -> None:
-    ask: Any = {"model": "acorn", "input": QUESTION}
+    ask: Any = {"model": "acorn", "input": PROBLEM}
     whole = openai_client.responses.create(**ask, temperature=0, instructions="")
     assert (whole.store, whole.status) == (False, "completed")
     with pytest.raises(openai.BadRequestError, match="send the conversation so far in input"):
@@ -162,7 +161,7 @@ def test_anthropics_own_tool_loop(anthropic_client: anthropic.Anthropic) -> None
 
 
 def test_anthropic_ends_and_errors(anthropic_client: anthropic.Anthropic) -> None:
-    ask: Any = {"model": "acorn", "messages": [{"role": "user", "content": QUESTION}]}
+    ask: Any = {"model": "acorn", "messages": [{"role": "user", "content": PROBLEM}]}
     cut = anthropic_client.messages.create(**ask, max_tokens=5)
     assert (cut.stop_reason, cut.usage.output_tokens) == ("max_tokens", 5)
     stopped = anthropic_client.messages.create(
@@ -207,18 +206,18 @@ def test_ollamas_other_questions(ollama_client: ollama.Client, openai_client: op
     assert set(shown.capabilities) == {"completion", "tools", "thinking"}
     context = openai_client.models.retrieve("acorn").model_extra["max_model_len"]
     assert shown.modelinfo[f"{shown.modelinfo['general.architecture']}.context_length"] == context
-    chat = ollama_client.chat("acorn", [{"role": "user", "content": QUESTION}], options=GREEDY)
-    generated = ollama_client.generate("acorn", QUESTION, options=GREEDY)
+    chat = ollama_client.chat("acorn", [{"role": "user", "content": PROBLEM}], options=GREEDY)
+    generated = ollama_client.generate("acorn", PROBLEM, options=GREEDY)
     assert generated.response == chat.message.content
     assert "#### 45" in generated.response
-    raw = f"<|turn>user\n{QUESTION}<turn|>\n<|turn>model\n"
+    raw = f"<|turn>user\n{PROBLEM}<turn|>\n<|turn>model\n"
     again = ollama_client.generate("acorn", raw, raw=True, options=GREEDY)
     assert (again.response, again.prompt_eval_count) == (generated.response, generated.prompt_eval_count)
-    cut = ollama_client.generate("acorn", QUESTION, options={"num_predict": 3})
+    cut = ollama_client.generate("acorn", PROBLEM, options={"num_predict": 3})
     assert (cut.done_reason, cut.eval_count) == ("length", 3)
     assert ollama_client.generate("acorn").done_reason == "load"
     with pytest.raises(ollama.ResponseError, match=r"options\.num_ctx is 10000000") as caught:
-        ollama_client.generate("acorn", QUESTION, options={"num_ctx": 10_000_000})
+        ollama_client.generate("acorn", PROBLEM, options={"num_ctx": 10_000_000})
     assert caught.value.status_code == 400
     with pytest.raises(ollama.ResponseError, match="no embeddings here") as refused:
         ollama_client.embed("acorn", "x")

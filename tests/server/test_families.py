@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -171,6 +172,25 @@ def test_calls_in_json() -> None:
         # The call and its result go back into the prompt.
         answered = [*HI["messages"], choice["message"], {"role": "tool", "tool_call_id": "x", "content": "5"}]
         assert client.ask("POST", CHAT, {"messages": answered, "tools": TOOLS})[0] == 200
+
+
+def test_a_tool_is_printed_alike_whichever_protocol_describes_it() -> None:
+    template = "{% for t in tools or [] %}{{ t | tojson }}{% endfor %}" + CHATML_TEMPLATE
+    named, schema = {"name": "f", "description": "Does it."}, {"type": "object"}
+    function = named | {"parameters": schema}
+    asks = (
+        (CHAT, HI | {"tools": [{"type": "function", "function": function}]}),
+        ("/v1/responses", {"input": "Hi", "tools": [{"type": "function"} | function]}),
+        ("/v1/messages", HI | {"max_tokens": 5, "tools": [named | {"input_schema": schema}]}),
+        ("/api/chat", HI | {"model": "acorn", "stream": False, "tools": [{"function": function}]}),
+    )
+    with serving(byte_level(CHATML), template) as (client, engine, tokenizer):
+        engine.windows = [[tokenizer.token_id("<|im_end|>")]]
+        for path, body in asks:
+            assert client.ask("POST", path, body)[0] == 200
+        printed = json.dumps({"type": "function", "function": function})
+        turn = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+        assert prompts(engine, tokenizer) == [printed + turn] * len(asks)
 
 
 def test_one_call_at_a_time_if_so_asked() -> None:

@@ -14,10 +14,9 @@ from typing import Any
 import openai
 import pytest
 
-from tests.server.process import TOOLS, Process
+from tests.server.process import PROBLEM, TOOLS, Process
 from tests.server.scripted import wait_until
 
-PROBLEM = "There are 5 boxes with 7 cards each. Olga brings 10 more cards. How many cards are there now?"
 ASK: list[Any] = [{"role": "user", "content": PROBLEM}]
 LONG = 2000
 """Tokens of an answer that is still being written when something is done to it."""

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from onechip.engine.types import Request
 from onechip.errors import RequestError
 from onechip.models.chat_parser import ChatParser, has_call_markers
@@ -20,11 +22,17 @@ from onechip.server.answer import Answer, Reader, TextReader
 from onechip.server.generation import Generation
 from onechip.server.parsing import check_reserved
 from onechip.server.sampling import output_limit, sampling_params, stop_strings
-from onechip.server.schemas import Sampling
+from onechip.server.schemas import Function, Sampling, Tool
 from onechip.server.service import Model, Service
 
 ToolDefinition = Mapping[str, Any]
 """One function in OpenAI's form: type, and function with name, description and parameters."""
+
+
+def tool_definition(name: str, description: str | None, parameters: dict[str, Any] | None) -> ToolDefinition:
+    """A tool that a protocol describes in another form; what is None is left out."""
+    tool: ToolDefinition = msgspec.to_builtins(Tool(function=Function(name, description, parameters)))
+    return tool
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,18 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from onechip.errors import RequestError
 
 _OPENING = ("system", "developer")
 
 
-def content(texts: Sequence[str]) -> str | list[dict[str, str]]:
+class Part(Protocol):
+    """A text that a protocol lets stand beside others."""
+
+    @property
+    def text(self) -> str: ...
+
+
+def content(parts: str | Sequence[Part]) -> str | list[dict[str, str]]:
     """The content of a message: one text as it is, several as parts."""
-    if len(texts) == 1:
-        return texts[0]
-    return [{"type": "text", "text": text} for text in texts]
+    if isinstance(parts, str):
+        return parts
+    if len(parts) == 1:
+        return parts[0].text
+    return [{"type": "text", "text": part.text} for part in parts]
+
+
+def joined(content: str | Sequence[dict[str, str]]) -> str:
+    """The content of a message in one text."""
+    return content if isinstance(content, str) else "\n".join(part["text"] for part in content)
+
+
+def call(id: str, name: str, arguments: str | dict[str, Any]) -> dict[str, Any]:
+    """One of a message's `tool_calls`; `arguments` may be JSON text or an object."""
+    return {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def result(call_id: str, content: str | list[dict[str, str]]) -> dict[str, Any]:
+    """The message that says what a call gave."""
+    return {"role": "tool", "tool_call_id": call_id, "content": content}
 
 
 def with_one_opening(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -22,8 +46,8 @@ def with_one_opening(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]
     count = next((n for n, message in enumerate(messages) if message["role"] not in _OPENING), len(messages))
     if count < 2:
         return list(messages)
-    joined = "\n\n".join(_text(message["content"]) for message in messages[:count])
-    return [{"role": "system", "content": joined}, *messages[count:]]
+    opening = "\n\n".join(joined(message["content"]) for message in messages[:count])
+    return [{"role": "system", "content": opening}, *messages[count:]]
 
 
 def check_results(messages: Sequence[dict[str, Any]], field: str) -> None:
@@ -41,7 +65,3 @@ def check_results(messages: Sequence[dict[str, Any]], field: str) -> None:
                 "send the message with the call too.",
                 param=field,
             )
-
-
-def _text(parts: str | Sequence[dict[str, str]]) -> str:
-    return parts if isinstance(parts, str) else "\n".join(part["text"] for part in parts)

@@ -13,12 +13,12 @@ from typing import Any
 import msgspec
 
 import onechip
-from onechip.server import errors
+from onechip.errors import OnechipError
+from onechip.server.errors import error_body
 from onechip.server.routes import QUESTIONS, VIEWS, Question, View
 from onechip.server.schemas import Body
 
 _REF = "#/components/schemas/{name}"
-_ERRORS = (("/v1/messages", errors.AnthropicError), ("/api/", errors.OllamaError), ("", errors.ErrorBody))
 
 
 @cache
@@ -27,7 +27,7 @@ def document() -> dict[str, Any]:
     types = [
         *(type for question in QUESTIONS for type in (question.body, question.reply)),
         *(view.reply for view in VIEWS if view.reply is not None),
-        *(type for _, type in _ERRORS),
+        *(_error(route.path) for route in (*QUESTIONS, *VIEWS)),
     ]
     unique = list(dict.fromkeys(types))
     schemas, components = msgspec.json.schema_components(unique, ref_template=_REF)
@@ -38,7 +38,7 @@ def document() -> dict[str, Any]:
     for question in QUESTIONS:
         paths[question.path] = {"post": _post(question, refs)}
     for view in VIEWS:
-        paths[re.sub(r":path}", "}", view.path)] = {"get": _get(view, refs)}
+        paths[view.path.replace(":path", "")] = {"get": _get(view, refs)}
     return {
         "openapi": "3.1.0",
         "info": {"title": "onechip", "version": onechip.__version__},
@@ -86,9 +86,13 @@ def _get(view: View, refs: dict[type, Any]) -> dict[str, Any]:
 
 
 def _failures(path: str, refs: dict[type, Any]) -> dict[str, Any]:
-    error = next(type for prefix, type in _ERRORS if path.startswith(prefix))
-    content = {"application/json": {"schema": refs[error]}}
+    content = {"application/json": {"schema": refs[_error(path)]}}
     return {"4XX": {"description": "What is wrong and how to mend it.", "content": content}}
+
+
+def _error(path: str) -> type:
+    """The struct that errors at `path` are."""
+    return type(error_body(path, OnechipError("")))
 
 
 def _summary(answer: Any) -> str:

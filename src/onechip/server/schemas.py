@@ -193,9 +193,11 @@ class Function(Struct, omit_defaults=True, forbid_unknown_fields=True):
     strict: Literal[False] | None = None
 
 
-class Tool(Struct, forbid_unknown_fields=True):
-    function: Function
+class Tool(Struct, kw_only=True, forbid_unknown_fields=True):
+    """`type` comes first, as models learned it: some templates print the whole tool as it stands here."""
+
     type: Literal["function"] = "function"
+    function: Function
 
 
 class ResponseFormat(Struct, forbid_unknown_fields=True):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from typing import Any
 
 from msgspec import Raw
 from starlette.responses import Response
@@ -13,7 +12,7 @@ from starlette.types import Receive
 from onechip.errors import OnechipError
 from onechip.models.chat_parser import Delta
 from onechip.server.blocks import Block, Blocks, Grown, Opened, Step
-from onechip.server.conversation import ChatRequest, Limits, begin, conversation_prompt
+from onechip.server.conversation import ChatRequest, Limits, begin, conversation_prompt, tool_definition
 from onechip.server.errors import anthropic_error, json_response
 from onechip.server.generation import Generation
 from onechip.server.messages import replies
@@ -23,7 +22,6 @@ from onechip.server.messages.body import (
     MessagesBody,
     NoChoice,
     ThinkingDisabled,
-    Tool,
 )
 from onechip.server.messages.history import messages_of
 from onechip.server.schemas import Sampling
@@ -58,23 +56,17 @@ async def count_tokens(service: Service, body: CountTokensBody, _: Receive) -> R
 
 
 def _asked(body: CountTokensBody, sampling: Sampling, limit: int | None) -> ChatRequest:
-    silent, choice = isinstance(body.tool_choice, NoChoice), body.tool_choice
+    choice = body.tool_choice
+    tools = () if isinstance(choice, NoChoice) else body.tools or ()
     return ChatRequest(
         messages=messages_of(body),
-        tools=[] if silent else [_tool(tool) for tool in body.tools or ()],
+        tools=[tool_definition(tool.name, tool.description, tool.input_schema) for tool in tools],
         sampling=sampling,
         limits=Limits(limit, "max_tokens"),
         thinking=None if body.thinking is None else not isinstance(body.thinking, ThinkingDisabled),
         thinking_field="thinking",
         one_call=isinstance(choice, AutoChoice) and choice.disable_parallel_tool_use is True,
     )
-
-
-def _tool(tool: Tool) -> dict[str, Any]:
-    function: dict[str, Any] = {"name": tool.name, "parameters": tool.input_schema}
-    if tool.description is not None:
-        function["description"] = tool.description
-    return {"type": "function", "function": function}
 
 
 def _message(

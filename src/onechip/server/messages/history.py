@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from onechip.errors import RequestError
-from onechip.server.history import check_results, content, with_one_opening
+from onechip.server.history import call, check_results, content, joined, result, with_one_opening
 from onechip.server.messages.body import (
     AssistantMessage,
     CountTokensBody,
@@ -32,14 +31,14 @@ def messages_of(body: CountTokensBody) -> list[dict[str, Any]]:
         )
     messages: list[dict[str, Any]] = []
     if body.system:
-        messages.append({"role": "system", "content": _content(body.system)})
+        messages.append({"role": "system", "content": content(body.system)})
     for message in body.messages:
         if isinstance(message, UserMessage):
             messages += _of_user(message)
         elif isinstance(message, AssistantMessage):
             messages.append(_of_assistant(message))
         else:
-            messages.append({"role": "system", "content": _content(message.content)})
+            messages.append({"role": "system", "content": content(message.content)})
     check_results(messages, "messages")
     return with_one_opening(messages)
 
@@ -49,26 +48,30 @@ def _of_user(message: UserMessage) -> list[dict[str, Any]]:
     if isinstance(message.content, str):
         return [{"role": "user", "content": message.content}]
     results = [_result(block) for block in message.content if isinstance(block, ToolResultBlock)]
-    texts = [block.text for block in message.content if isinstance(block, TextBlock)]
+    texts = [block for block in message.content if isinstance(block, TextBlock)]
     said = [{"role": "user", "content": content(texts)}] if texts or not results else []
     return results + said
 
 
 def _result(block: ToolResultBlock) -> dict[str, Any]:
     """A template has no place for `is_error`, so the text says it."""
-    said = _content(block.content or "")
+    said = content(block.content or "")
     if block.is_error:
-        said = "Error: " + (said if isinstance(said, str) else "\n".join(part["text"] for part in said))
-    return {"role": "tool", "tool_call_id": block.tool_use_id, "content": said}
+        said = f"Error: {joined(said)}"
+    return result(block.tool_use_id, said)
 
 
 def _of_assistant(message: AssistantMessage) -> dict[str, Any]:
     if isinstance(message.content, str):
         return {"role": "assistant", "content": message.content}
     turn: dict[str, Any] = {"role": "assistant"}
-    texts = [block.text for block in message.content if isinstance(block, TextBlock)]
+    texts = [block for block in message.content if isinstance(block, TextBlock)]
     thoughts = [block.thinking for block in message.content if isinstance(block, ThinkingBlock)]
-    calls = [_call(block) for block in message.content if isinstance(block, ToolUseBlock)]
+    calls = [
+        call(block.id, block.name, block.input)
+        for block in message.content
+        if isinstance(block, ToolUseBlock)
+    ]
     if texts:
         turn["content"] = content(texts)
     if thoughts:
@@ -76,15 +79,3 @@ def _of_assistant(message: AssistantMessage) -> dict[str, Any]:
     if calls:
         turn["tool_calls"] = calls
     return turn
-
-
-def _call(block: ToolUseBlock) -> dict[str, Any]:
-    return {
-        "id": block.id,
-        "type": "function",
-        "function": {"name": block.name, "arguments": block.input},
-    }
-
-
-def _content(blocks: str | Sequence[TextBlock]) -> str | list[dict[str, str]]:
-    return blocks if isinstance(blocks, str) else content([block.text for block in blocks])

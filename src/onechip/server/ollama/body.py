@@ -10,13 +10,13 @@ from msgspec import Meta, Struct
 from onechip.server.schemas import (
     Body,
     Count,
-    Function,
     PositiveShare,
     Seed,
     Share,
     StopString,
     StopStrings,
     Temperature,
+    Tool,
     TopK,
 )
 
@@ -80,11 +80,6 @@ class Message(Struct, kw_only=True, forbid_unknown_fields=True):
     tool_calls: list[ToolCall] | None = None
     tool_name: str | None = None
     tool_call_id: str | None = None
-
-
-class Tool(Struct, forbid_unknown_fields=True):
-    function: Function
-    type: Literal["function"] = "function"
 
 
 class _Generation(Body, kw_only=True, forbid_unknown_fields=True):

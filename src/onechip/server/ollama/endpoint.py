@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any, Protocol
 
 import msgspec
@@ -27,8 +27,9 @@ from onechip.server.ollama.replies import (
     GenerateReply,
     ReplyMessage,
     ToolCall,
+    timestamp,
 )
-from onechip.server.schemas import Sampling
+from onechip.server.schemas import Sampling, Tool
 from onechip.server.service import Model, Service
 from onechip.server.streaming import NDJSON, StreamedAnswer, json_line
 
@@ -91,7 +92,7 @@ def _asked(
     options: Options,
     think: Think | None,
     messages: Sequence[dict[str, Any]],
-    tools: Sequence[Struct],
+    tools: Sequence[Tool],
 ) -> ChatRequest:
     return ChatRequest(
         messages=messages,
@@ -154,7 +155,9 @@ class ChatForm:
         message = ReplyMessage(
             role="assistant", content=text, thinking=thinking or UNSET, tool_calls=made or UNSET
         )
-        return ChatReply(model=self._model, created_at=_now(), message=message, done=done, **figures)
+        return ChatReply(
+            model=self._model, created_at=timestamp(time.time()), message=message, done=done, **figures
+        )
 
     def _call(self, block: Block) -> ToolCall:
         index, self._calls = self._calls, self._calls + 1
@@ -173,7 +176,7 @@ class GenerateForm:
     ) -> GenerateReply:
         return GenerateReply(
             model=self._model,
-            created_at=_now(),
+            created_at=timestamp(time.time()),
             response=text,
             thinking=thinking or UNSET,
             done=done,
@@ -240,7 +243,3 @@ def _figures(generation: Generation) -> dict[str, Any]:
         "eval_count": usage.completion_tokens,
         "eval_duration": round((last - first) * _NS),
     }
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat().replace("+00:00", "Z")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 from starlette.requests import Request
@@ -13,7 +12,7 @@ from onechip.errors import RequestError
 from onechip.server.errors import json_response
 from onechip.server.ollama.body import ShowBody
 from onechip.server.ollama.endpoint import named_model
-from onechip.server.ollama.replies import ListedModel, ModelDetails, Shown, Tags, Version
+from onechip.server.ollama.replies import ListedModel, ModelDetails, Shown, Tags, Version, timestamp
 from onechip.server.service import Model, Service
 
 API_VERSION = "0.11.0"
@@ -23,7 +22,9 @@ API_VERSION = "0.11.0"
 def tags(service: Service, _: Request) -> Response:
     """GET /api/tags: the one model."""
     model, name = service.model(), service.config.model_id
-    listed = ListedModel(name, name, _modified(model), model.facts.weight_bytes, _details(model))
+    listed = ListedModel(
+        name, name, timestamp(model.facts.modified), model.facts.weight_bytes, _details(model)
+    )
     return json_response(Tags([listed]))
 
 
@@ -45,7 +46,7 @@ async def show(service: Service, body: ShowBody, _: Receive) -> Response:
         _details(model),
         info,
         ["completion", *(ability for ability, has in abilities.items() if has)],
-        _modified(model),
+        timestamp(model.facts.modified),
     )
     return json_response(shown)
 
@@ -58,7 +59,3 @@ def version(_: Service, request: Request) -> Response:
 def _details(model: Model) -> ModelDetails:
     family = model.facts.family
     return ModelDetails(model.facts.format, family, [family] if family else [])
-
-
-def _modified(model: Model) -> str:
-    return datetime.fromtimestamp(model.facts.modified, UTC).isoformat().replace("+00:00", "Z")

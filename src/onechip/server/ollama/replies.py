@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 DoneReason = Literal["stop", "length", "load"]
+
+
+def timestamp(seconds: float) -> str:
+    """`seconds` since 1970 as Ollama's clients read a time."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
 
 
 class CalledFunction(Struct):

@@ -14,12 +14,11 @@ from starlette.types import Receive
 from onechip.errors import OnechipError
 from onechip.models.chat_parser import Delta
 from onechip.server.blocks import Block, Blocks, Grown, Kind, Opened, Step
-from onechip.server.conversation import ChatRequest, Limits, begin, conversation_prompt
+from onechip.server.conversation import ChatRequest, Limits, begin, conversation_prompt, tool_definition
 from onechip.server.errors import json_response
 from onechip.server.generation import Generation
 from onechip.server.responses import replies
 from onechip.server.responses.body import (
-    FunctionTool,
     ReasoningConfig,
     ReasoningText,
     ResponsesBody,
@@ -58,9 +57,10 @@ async def input_tokens(service: Service, body: ResponsesBody, _: Receive) -> Res
 
 def _asked(body: ResponsesBody) -> ChatRequest:
     effort = body.reasoning.effort if body.reasoning else None
+    tools = () if body.tool_choice == "none" else body.tools or ()
     return ChatRequest(
         messages=messages_of(body),
-        tools=[_tool(tool) for tool in body.tools or ()] if body.tool_choice != "none" else [],
+        tools=[tool_definition(tool.name, tool.description, tool.parameters) for tool in tools],
         sampling=body,
         limits=Limits(body.max_output_tokens, "max_output_tokens"),
         thinking=None if effort is None else effort != "none",
@@ -68,12 +68,6 @@ def _asked(body: ResponsesBody) -> ChatRequest:
         variables=body.chat_template_kwargs or {},
         one_call=body.parallel_tool_calls is False,
     )
-
-
-def _tool(tool: FunctionTool) -> dict[str, Any]:
-    function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
-    given = {name: value for name, value in function.items() if value is not None}
-    return {"type": "function", "function": given}
 
 
 def _response(body: ResponsesBody, generation: Generation, model_id: str) -> replies.ResponseObject:
@@ -104,10 +98,9 @@ def _ended(
 ) -> replies.ResponseObject:
     """`response` with its output, why it ended, and its usage."""
     cut_off = generation.answer.finish == "length"
-    states: list[Status] = ["completed"] * len(blocks)
-    states[-1] = _status(generation, last=True)
     output = [
-        _item(block, id, state, block.text) for block, id, state in zip(blocks, ids, states, strict=True)
+        _item(block, id, _status(generation, last=block is blocks[-1]), block.text)
+        for block, id in zip(blocks, ids, strict=True)
     ]
     usage = generation.usage
     return structs.replace(

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from onechip.server.history import check_results, content, with_one_opening
+from onechip.server.history import call, check_results, content, result, with_one_opening
 from onechip.server.responses.body import (
     FunctionCall,
     FunctionCallOutput,
     InputMessage,
-    InputText,
     Item,
-    OutputText,
     ReasoningItem,
     ResponsesBody,
 )
@@ -41,11 +39,10 @@ def _from_items(items: Sequence[Item]) -> list[dict[str, Any]]:
     turn: dict[str, Any] | None = None  # of the assistant, still open
     for item in items:
         if isinstance(item, FunctionCallOutput):
-            text = _content(item.output)
-            messages.append({"role": "tool", "tool_call_id": item.call_id, "content": text})
+            messages.append(result(item.call_id, content(item.output)))
             turn = None
         elif isinstance(item, InputMessage) and item.role != "assistant":
-            messages.append({"role": item.role, "content": _content(item.content)})
+            messages.append({"role": item.role, "content": content(item.content)})
             turn = None
         else:
             if turn is None or not _continues(turn, item):
@@ -66,14 +63,8 @@ def _continues(turn: dict[str, Any], item: Item) -> bool:
 
 def _extend(turn: dict[str, Any], item: Item) -> None:
     if isinstance(item, FunctionCall):
-        function = {"name": item.name, "arguments": item.arguments}
-        call = {"id": item.call_id, "type": "function", "function": function}
-        turn.setdefault("tool_calls", []).append(call)
+        turn.setdefault("tool_calls", []).append(call(item.call_id, item.name, item.arguments))
     elif isinstance(item, ReasoningItem):
         turn["reasoning"] = "".join(part.text for part in item.content or item.summary)
     elif isinstance(item, InputMessage):
-        turn["content"] = _content(item.content)
-
-
-def _content(parts: str | list[InputText] | list[InputText | OutputText]) -> str | list[dict[str, str]]:
-    return parts if isinstance(parts, str) else content([part.text for part in parts])
+        turn["content"] = content(item.content)
