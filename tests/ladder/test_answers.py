@@ -52,7 +52,7 @@ def records(made: MadeLadder) -> list[CellRecord]:
 )
 def test_the_first_character_that_differs(a: str, b: str, at: int | None, shown: str) -> None:
     assert answers.first_difference(a, b) == answers.first_difference(b, a) == at
-    assert marked(a, at) == shown
+    assert marked(a, at).plain == shown
 
 
 def test_flips_hold_both_texts(records: list[CellRecord]) -> None:

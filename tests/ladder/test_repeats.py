@@ -38,32 +38,32 @@ def test_speed_of_a_cell() -> None:
 
 
 def test_the_least_is_always_run_and_no_more_than_the_most() -> None:
-    assert all(needed(plan(), [], ["A"], PLACE, repeat) for repeat in range(6))
-    assert not needed(plan(), cells(WIDE * 2), ["A"], PLACE, 12)
-    assert not needed(plan(most=None), cells(WIDE), ["A"], PLACE, 6)
+    assert all(needed(plan(), [], "A", PLACE, repeat) for repeat in range(6))
+    assert not needed(plan(), cells(WIDE * 2), "A", PLACE, 12)
+    assert not needed(plan(most=None), cells(WIDE), "A", PLACE, 6)
 
 
 def test_a_narrow_interval_ends_it_and_a_wide_one_does_not() -> None:
-    assert not needed(plan(), cells(STEADY), ["A"], PLACE, 6)
-    assert needed(plan(), cells(WIDE), ["A"], PLACE, 6)
-    assert not needed(plan(), cells(WIDE), ["B"], PLACE, 6), "nothing of B is measured: nothing to narrow"
+    assert not needed(plan(), cells(STEADY), "A", PLACE, 6)
+    assert needed(plan(), cells(WIDE), "A", PLACE, 6)
+    assert not needed(plan(), cells(WIDE), "B", PLACE, 6), "nothing of B is measured: nothing to narrow"
 
 
 def test_invalid_repeats_are_made_up_for_but_not_where_all_are() -> None:
-    assert needed(plan(), cells(STEADY, invalid=(3,)), ["A"], PLACE, 6)
-    assert not needed(plan(), cells((*STEADY, 100.0), invalid=(3,)), ["A"], PLACE, 7)
-    assert not needed(plan(), cells(STEADY, invalid=tuple(range(6))), ["A"], PLACE, 6)
+    assert needed(plan(), cells(STEADY, invalid=(3,)), "A", PLACE, 6)
+    assert not needed(plan(), cells((*STEADY, 100.0), invalid=(3,)), "A", PLACE, 7)
+    assert not needed(plan(), cells(STEADY, invalid=tuple(range(6))), "A", PLACE, 6)
 
 
 def test_in_a_comparison_both_arms_go_on_together_for_whole_quads() -> None:
     """What was measured in the quad itself decides nothing, or the arm that comes first decided alone."""
     both = plan(compare=True)
     steady, wide = cells(STEADY), cells(WIDE, "B")
-    assert needed(both, [*steady, *wide], ["A", "B"], PLACE, 6)
-    assert needed(both, [*steady, *wide], ["A", "B"], PLACE, 7)
-    assert not needed(both, [*steady, *cells(STEADY, "B")], ["A", "B"], PLACE, 6)
+    assert needed(both, [*steady, *wide], "A", PLACE, 6)
+    assert needed(both, [*steady, *wide], "A", PLACE, 7)
+    assert not needed(both, [*steady, *cells(STEADY, "B")], "A", PLACE, 6)
     more = cells((*STEADY, 100.0), "B")
-    assert needed(both, [*steady, *wide, more[-1]], ["A", "B"], PLACE, 7)
+    assert needed(both, [*steady, *wide, more[-1]], "A", PLACE, 7)
 
 
 def test_places_are_those_that_are_repeated() -> None:

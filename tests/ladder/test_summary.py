@@ -75,9 +75,9 @@ def test_percentiles_need_enough_samples(summary: Summary):
 
 
 def test_an_established_difference_gets_the_medal(summary: Summary):
-    verdict = row(summary, "One request, decode").verdict
-    assert (verdict.outcome, verdict.leader) == ("medal", "fast")
-    ratio = summary.ratio(row(summary, "One request, decode"), "fast", "slow")
+    decode = row(summary, "One request, decode")
+    assert (decode.verdict.outcome, decode.verdict.leader) == ("medal", "fast")
+    ratio = summary.ratio(decode.place, decode.figure, "fast", "slow")
     assert ratio is not None
     assert ratio.interval is not None
     assert ratio.interval.holds(78 / 60)
@@ -239,13 +239,14 @@ def alternating(pairs: int) -> Summary:
 
 def test_arms_that_alternated_are_compared_by_pairs_of_blocks():
     found = alternating(12)
-    ratio = found.ratio(row(found, "One request, decode"), "b", "a")
+    decode = row(found, "One request, decode")
+    ratio = found.ratio(decode.place, decode.figure, "b", "a")
     assert ratio is not None
     assert (ratio.blocks, ratio.n_a, ratio.n_b) == (True, 12, 12)
     assert ratio.ratio == pytest.approx(1.1, abs=0.002)
     assert ratio.p is not None
     assert ratio.p < 1e-9
-    assert row(found, "One request, decode").verdict.leader == "b"
+    assert decode.verdict.leader == "b"
 
 
 def test_too_few_pairs_of_blocks_are_called_so():

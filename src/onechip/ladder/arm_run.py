@@ -184,9 +184,8 @@ class ArmRun:
             done += len(tasks)
 
     def _needed(self, cell: Cell) -> bool:
-        plan, place = self.session.plan, Place(cell.job, cell.variant, cell.level)
-        arms = [arm.name for arm in plan.arms] if plan.compare else [cell.arm]
-        return repeats.needed(plan, self.progress.journal.records, arms, place, cell.repeat)
+        plan, place = self.session.plan, Place.of(cell)
+        return repeats.needed(plan, self.progress.journal.records, cell.arm, place, cell.repeat)
 
     def _cells(self, tasks: Sequence[Task], done: int, total: int, end_s: float) -> None:
         """Args: done: cells of this job before these. end_s: the job's deadline."""

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from onechip.ladder import stats, timing
-from onechip.ladder.records import CellRecord, RequestRecord
+from onechip.ladder.records import Cell, CellRecord, RequestRecord
 
 Better = Literal["higher", "lower"]
 
@@ -75,6 +75,10 @@ class Place(NamedTuple):
     job: str
     variant: str
     level: int
+
+    @classmethod
+    def of(cls, cell: Cell) -> Place:
+        return cls(cell.job, cell.variant, cell.level)
 
 
 class Measure(msgspec.Struct, frozen=True):
@@ -141,7 +145,7 @@ def places(records: Iterable[CellRecord]) -> Places:
     for record in records:
         if not record.invalid:
             cell = record.cell
-            found.setdefault((cell.arm, Place(cell.job, cell.variant, cell.level)), []).append(record)
+            found.setdefault((cell.arm, Place.of(cell)), []).append(record)
     for group in found.values():
         group.sort(key=lambda record: record.cell.repeat)
     return found
@@ -205,7 +209,7 @@ def _latency(arm: str, place: Place, figure: str, waits: Sequence[float]) -> Lat
 
 def of_cell(record: CellRecord) -> dict[str, float]:
     """Every figure of one valid cell, accuracy aside: a key of KINDS -> its value."""
-    place = Place(record.cell.job, record.cell.variant, record.cell.level)
+    place = Place.of(record.cell)
     return {found.figure: found.headline for found in _repeats(place, [record])}
 
 

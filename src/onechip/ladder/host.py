@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import platform
 import subprocess
 from dataclasses import dataclass
@@ -11,6 +10,8 @@ from pathlib import Path
 from typing import Literal
 
 import psutil
+
+from onechip.ladder import pin
 
 Chip = Literal["cpu", "cuda", "tpu"]
 ARCHES = {"amd64": "x86_64", "arm64": "aarch64"}
@@ -54,19 +55,12 @@ def this_host() -> Host:
         system=platform.system().lower(),
         arch=ARCHES.get(arch, arch),
         chip="cuda" if gpu else "tpu" if _has_tpu() else "cpu",
-        threads=_threads(),
+        threads=len(pin.allowed()),
         memory_bytes=psutil.virtual_memory().total,
         gpu=gpu,
         capability=capability,
         flags=_flags(),
     )
-
-
-def _threads() -> int:
-    """Linux knows which cores are ours; elsewhere all count."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _gpu() -> tuple[str, tuple[int, int] | None]:

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from onechip.ladder import timing
-from onechip.ladder.client import run_load
-from onechip.ladder.jobs.task import Ask
-from onechip.ladder.prompts import make
+from onechip.ladder.jobs import sweep
+from onechip.ladder.jobs.task import Ask, prepared
 from onechip.ladder.records import RequestRecord
 from onechip.ladder.session import Session
 from onechip.ladder.stream import read_exchange
@@ -68,12 +67,7 @@ class PrefixCanary:
 
     def _measured(self, tokens: int) -> _Waits | None:
         """None if the engine has no cache that shows."""
-        recipe = self.session.recipe
-        assert recipe is not None
-        prompts = [make(recipe, tokens, secrets.token_hex()) for _ in range(TRIES)]
-        asks = [
-            Ask(p.path, self.session.features.fields(1, fixed=True) | p.fields, p.sha256) for p in prompts
-        ]
+        asks = [sweep.ask(self.session, (tokens, 1), secrets.token_hex()) for _ in range(TRIES)]
         # Each one twice in a row, so that what slows the machine down for a while slows both.
         found = [wait for wait in self._ttft_ms([ask for ask in asks for _ in range(2)]) if wait is not None]
         if len(found) < 2 * TRIES:
@@ -83,8 +77,6 @@ class PrefixCanary:
 
     def _ttft_ms(self, asks: Sequence[Ask]) -> list[float | None]:
         """One after the other."""
-        session = self.session
-        payloads = [session.target.request(ask.path, ask.body) for ask in asks]
-        load = run_load(session.target, payloads, 1, session.deadlines, session.tick)
-        records = [read_exchange(exchange, RequestRecord(0, "")) for exchange in load.exchanges]
+        exchanges = prepared(asks, 1, self.session)().exchanges
+        records = [read_exchange(exchange, RequestRecord(0, "")) for exchange in exchanges]
         return [None if record.error else timing.ttft_ms(record) for record in records]

@@ -139,13 +139,15 @@ class _Answer(msgspec.Struct):
 
 
 class Prober:
-    """Tiny requests to one engine."""
+    """Tiny requests to one engine; `limit` is the field that ends its answers, where that is known."""
 
-    def __init__(self, target: Target, model: str, timeout_s: float = PROBE_S) -> None:
+    def __init__(
+        self, target: Target, model: str, timeout_s: float = PROBE_S, limit: str | None = None
+    ) -> None:
         self.target = target
         self.model = model
         self.timeout_s = timeout_s
-        self.limit = LIMITS[0]
+        self.limit = limit or LIMITS[0]
         self.options: dict[str, bool] = {}
 
     def body(self, fields: dict[str, Any], tokens: int) -> dict[str, Any]:
@@ -266,9 +268,7 @@ def probe(target: Target, wanted: str) -> Features:
 
 def refusal(target: Target, features: Features, timeout_s: float) -> str | None:
     """Why a plain streamed chat request of two tokens fails; None if it is answered."""
-    prober = Prober(target, features.model, timeout_s)
-    prober.limit = features.limit or LIMITS[0]
-    return prober.chat({}).error
+    return Prober(target, features.model, timeout_s, features.limit).chat({}).error
 
 
 def tokenize(target: Target, model: str, fields: dict[str, Any]) -> list[int] | None:

@@ -48,7 +48,6 @@ class Answer(NamedTuple):
         tested: whether there are repeats, or questions, behind a comparison; a published figure has none.
         enough: whether these are enough for a claim of difference.
         basis: the figures that it was computed from, in words.
-        sources: JSON pointers into summary.json.
     """
 
     value: float | str
@@ -57,7 +56,6 @@ class Answer(NamedTuple):
     tested: bool = False
     enough: bool = True
     basis: str = ""
-    sources: tuple[str, ...] = ()
 
 
 class Known(NamedTuple):
@@ -67,7 +65,6 @@ class Known(NamedTuple):
     value: float
     unit: str
     interval: Interval | None = None
-    source: str = ""
 
 
 class Duel(NamedTuple):
@@ -77,7 +74,6 @@ class Duel(NamedTuple):
     unit: str
     interval: Interval | None
     enough: bool
-    source: str = ""
 
 
 class Results(Protocol):
@@ -121,7 +117,7 @@ def answer(query: Query, results: Results) -> Answer:
 def _value(query: Query, results: Results) -> Answer:
     (arm,) = _names(query, 1)
     found = results.known(arm, query.of)
-    return Answer(found.value, found.unit, found.interval, basis=_said(found), sources=_sources(found))
+    return Answer(found.value, found.unit, found.interval, basis=_said(found))
 
 
 def _ratio(query: Query, results: Results) -> Answer:
@@ -169,9 +165,8 @@ _MADE: dict[str, Callable[[Query, Results], Answer]] = {
 def _of_duel(value: float, unit: str, found: Duel | None, of: tuple[Known, Known]) -> Answer:
     basis = " and ".join(map(_said, of))
     if found is None:
-        return Answer(value, unit, basis=basis, sources=_sources(*of))
-    sources = (found.source, *_sources(*of))
-    return Answer(value, unit, found.interval, True, found.enough, basis, sources)
+        return Answer(value, unit, basis=basis)
+    return Answer(value, unit, found.interval, True, found.enough, basis)
 
 
 def _of_ratios(
@@ -193,7 +188,6 @@ def _of_ratios(
         bool(tested),
         all(found.enough for found in tested),
         " and ".join(map(_said, of)),
-        (*(found.source for found in tested), *_sources(*of)),
     )
 
 
@@ -238,7 +232,3 @@ def _said(found: Known) -> str:
     if found.unit == "%":
         number = f"{100 * found.value:.1f}"
     return " ".join(filter(None, [found.arm, number, found.unit]))
-
-
-def _sources(*found: Known) -> tuple[str, ...]:
-    return tuple(known.source for known in found if known.source)

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from onechip.errors import LadderError
 from onechip.ladder import prompts
 from onechip.ladder.checkpoint import TokenCounter
-from onechip.ladder.probe import LIMITS, Features, Prober, tokenize
+from onechip.ladder.probe import Features, Prober, tokenize
 from onechip.ladder.prompts import Prompt, Recipe, Way
 from onechip.ladder.target import Target
 
@@ -78,8 +78,7 @@ class _Asker:
     def __init__(self, target: Target, features: Features) -> None:
         self.target = target
         self.features = features
-        self._prober = Prober(target, features.model)
-        self._prober.limit = features.limit or LIMITS[0]
+        self._prober = Prober(target, features.model, limit=features.limit)
         self._prober.options = {"include_usage": True} if features.usage else {}
 
     def count(self, way: Way, text: str) -> int:

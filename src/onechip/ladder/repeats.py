@@ -23,29 +23,29 @@ def speed(record: CellRecord) -> float | None:
     return timing.geometric_mean(speeds)
 
 
-def needed(plan: Plan, records: Iterable[CellRecord], arms: Sequence[str], place: Place, repeat: int) -> bool:
-    """Whether a place gets this repeat.
+def needed(plan: Plan, records: Iterable[CellRecord], arm: str, place: Place, repeat: int) -> bool:
+    """Whether a place of an arm gets this repeat; both arms of a comparison decide together.
 
     Args:
         records: of the ladder so far.
-        arms: who decides together: both arms of a comparison, which get the same number, else the one arm.
     """
     if repeat < plan.repeats:
         return True
     if repeat >= plan.most:
         return False
     decided = repeat - repeat % plan.quad if plan.compare else repeat
-    own: dict[str, list[CellRecord]] = {arm: [] for arm in arms}
+    arms = [each.name for each in plan.arms] if plan.compare else [arm]
+    own: dict[str, list[CellRecord]] = {name: [] for name in arms}
     for record in records:
         cell = record.cell
-        if cell.arm in own and Place(cell.job, cell.variant, cell.level) == place and cell.repeat < decided:
+        if cell.arm in own and Place.of(cell) == place and cell.repeat < decided:
             own[cell.arm].append(record)
     return any(_wide(plan, found) for found in own.values())
 
 
 def places(records: Iterable[CellRecord]) -> list[Place]:
     """Where cells are repeated, as far as records tell."""
-    found = (Place(r.cell.job, r.cell.variant, r.cell.level) for r in records if r.cell.job in REPEATED)
+    found = (Place.of(r.cell) for r in records if r.cell.job in REPEATED)
     return list(dict.fromkeys(found))
 
 

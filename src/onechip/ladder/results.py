@@ -25,8 +25,8 @@ class LadderResults:
     def __init__(self, summary: Summary) -> None:
         self.summary = summary
         self._labels = {row.label: row for row in summary.rows}
-        self._measures = {(m.place, m.figure, m.arm): i for i, m in enumerate(summary.measures)}
-        self._scores = {(s.variant, s.arm): i for i, s in enumerate(summary.scores)}
+        self._measures = {(m.place, m.figure, m.arm): m for m in summary.measures}
+        self._scores = {(s.variant, s.arm): s for s in summary.scores}
 
     def arms(self, of: str) -> Sequence[str]:
         place, figure = self._place(of)
@@ -41,60 +41,47 @@ class LadderResults:
         if arm not in self.arms(of):
             raise UsageError(self._missing(arm, of))
         if place.job == "acc":
-            at = self._scores[place.variant, arm]
-            score = self.summary.scores[at]
-            return Known(arm, score.score, "%", score.interval, f"/scores/{at}")
+            score = self._scores[place.variant, arm]
+            return Known(arm, score.score, "%", score.interval)
         if figure == "same_texts":
-            row = self._row(of)
-            entry = next(entry for entry in row.entries if entry.arm == arm)
-            return Known(arm, entry.value or 0.0, "", None, f"/rows/{self.summary.rows.index(row)}")
-        at = self._measures[place, figure, arm]
-        measure = self.summary.measures[at]
-        unit = KINDS[figure].unit
-        return Known(arm, measure.headline, unit, measure.spread.interval, f"/measures/{at}")
+            entry = next(entry for entry in self._row(of).entries if entry.arm == arm)
+            return Known(arm, entry.value or 0.0, "")
+        measure = self._measures[place, figure, arm]
+        return Known(arm, measure.headline, KINDS[figure].unit, measure.spread.interval)
 
     def ratio(self, a: str, b: str, of: str) -> Duel:
         place, figure = self._place(of)
-        for i, c in enumerate(self.summary.contrasts):
-            if (c.place, c.figure) == (place, figure) and {c.a, c.b} == {a, b}:
-                ratio = c.ratio if c.a == a else c.ratio.inverse()
-                return Duel(ratio.ratio, "", ratio.interval, ratio.enough, f"/contrasts/{i}")
-        raise UsageError(f"{a!r} and {b!r} are not compared by ratio in {of!r}.")
+        ratio = self.summary.ratio(place, figure, a, b)
+        if ratio is None:
+            raise UsageError(f"{a!r} and {b!r} are not compared by ratio in {of!r}.")
+        return Duel(ratio.ratio, "", ratio.interval, ratio.enough)
 
     def difference(self, a: str, b: str, of: str) -> Duel:
         """Of scores, in questions that both answered."""
         place, _ = self._place(of)
-        for i, p in enumerate(self.summary.pairs):
-            if place.job == "acc" and p.variant == place.variant and {p.a, p.b} == {a, b}:
-                paired = p.paired if p.a == a else p.paired.inverse()
-                wider = Interval(
-                    min(paired.interval.low, paired.adjusted.low),
-                    max(paired.interval.high, paired.adjusted.high),
-                )
-                return Duel(paired.difference, "points", wider, True, f"/pairs/{i}")
-        raise UsageError(
-            f"{a!r} and {b!r} are not compared by difference in {of!r}; only scores are, speeds by ratio."
+        paired = self.summary.paired(place.variant, a, b) if place.job == "acc" else None
+        if paired is None:
+            raise UsageError(
+                f"{a!r} and {b!r} are not compared by difference in {of!r}; only scores are, speeds by ratio."
+            )
+        wider = Interval(
+            min(paired.interval.low, paired.adjusted.low), max(paired.interval.high, paired.adjusted.high)
         )
+        return Duel(paired.difference, "points", wider, True)
 
     def winner(self, of: str) -> Answer:
         row = self._row(of)
         leader = row.verdict.leader if row.verdict.outcome == "medal" else None
-        said = f"its verdict is {row.verdict.outcome!r}"
-        return Answer(leader or NOBODY, basis=said, sources=(f"/rows/{self.summary.rows.index(row)}",))
+        return Answer(leader or NOBODY, basis=f"its verdict is {row.verdict.outcome!r}")
 
     def wins(self, arm: str) -> Answer:
         if arm not in self.summary.arms:
             raise UsageError(self._no_arm(arm))
-        won = [
-            i
-            for i, row in enumerate(self.summary.rows)
-            if row.verdict.outcome == "medal" and row.verdict.leader == arm
-        ]
-        return Answer(len(won), sources=tuple(f"/rows/{i}" for i in won))
+        verdicts = (row.verdict for row in self.summary.rows)
+        return Answer(sum(found.outcome == "medal" and found.leader == arm for found in verdicts))
 
     def count(self, what: Literal["cells", "invalid"]) -> Answer:
-        found = self.summary.cells if what == "cells" else len(self.summary.invalid)
-        return Answer(found, sources=(f"/{what}",))
+        return Answer(self.summary.cells if what == "cells" else len(self.summary.invalid))
 
     def _place(self, of: str) -> tuple[Place, str]:
         row = self._labels.get(of)

@@ -44,7 +44,7 @@ def table(
         records: all of the ladder's, invalid ones included.
         measures, scores: of the valid ones.
     """
-    places = dict.fromkeys(Place(r.cell.job, r.cell.variant, r.cell.level) for r in records)
+    places = dict.fromkeys(Place.of(r.cell) for r in records)
     measures, remarks = list(measures), _remarks(records)
     tasks = [*_tasks(list(places)), *_memory_tasks(list(places), measures)]
     speed = [_speed_row(task, arms, measures, remarks) for task in tasks]
@@ -106,7 +106,7 @@ def _remarks(records: Iterable[CellRecord]) -> Remarks:
     """Why an arm may have no figure at a place: all of its cells are invalid, or they do not give it."""
     remarks: Remarks = {}
     for record in records:
-        key = (record.cell.arm, Place(record.cell.job, record.cell.variant, record.cell.level))
+        key = (record.cell.arm, Place.of(record.cell))
         remarks[record.cell.arm, PEAK_PLACE] = "not available"
         if not record.invalid:
             remarks[key] = "not available"

@@ -98,9 +98,8 @@ class Ladder:
             return self.progress.retry_invalid and any(record.invalid for record in own)
         if not plan.compare or block.repeats.start < plan.repeats:
             return True
-        names = [arm.name for arm in plan.arms]
         return any(
-            repeats.needed(plan, records, names, place, block.repeats.start)
+            repeats.needed(plan, records, block.arm, place, block.repeats.start)
             for place in repeats.places(records)
         )
 

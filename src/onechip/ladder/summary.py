@@ -74,17 +74,17 @@ class Summary(msgspec.Struct, frozen=True):
         """Whether the model is acorn, the small stand-in that ships with the package."""
         return "acorn" in {self.manifest.plan.model, *(arm.model for arm in self.manifest.plan.arms)}
 
-    def ratio(self, row: medals.Row, a: str, b: str) -> stats.Ratio | None:
-        """How many times arm b's figure arm a's is, in a row of speed; None if one of them has none."""
+    def ratio(self, place: figures.Place, figure: str, a: str, b: str) -> stats.Ratio | None:
+        """How many times arm b's figure arm a's is at a place; None if one of them has none."""
         for c in self.contrasts:
-            if (c.place, c.figure) == (row.place, row.figure) and {c.a, c.b} == {a, b}:
+            if (c.place, c.figure) == (place, figure) and {c.a, c.b} == {a, b}:
                 return c.ratio if c.a == a else c.ratio.inverse()
         return None
 
-    def paired(self, row: medals.Row, a: str, b: str) -> stats.Paired | None:
-        """Arm a against arm b, in a row of accuracy; None if they were not compared."""
+    def paired(self, variant: str, a: str, b: str) -> stats.Paired | None:
+        """Arm a against arm b over a question set; None if they were not compared."""
         for p in self.pairs:
-            if p.variant == row.place.variant and {p.a, p.b} == {a, b}:
+            if p.variant == variant and {p.a, p.b} == {a, b}:
                 return p.paired if p.a == a else p.paired.inverse()
         return None
 

@@ -9,7 +9,7 @@ from statistics import median
 import msgspec
 
 from onechip.ladder import stats
-from onechip.ladder.figures import Measure, Place
+from onechip.ladder.figures import Measure, Place, Places
 from onechip.ladder.records import CellRecord
 
 PEAKS = ("resident_peak_bytes", "own_peak_bytes", "device_peak_bytes")
@@ -62,7 +62,7 @@ class Reading(msgspec.Struct, frozen=True):
     maximum: float
 
 
-def usages(found: dict[tuple[str, Place], list[CellRecord]]) -> Iterator[Usage]:
+def usages(found: Places) -> Iterator[Usage]:
     """Memory and power of every arm at every place that has a reading."""
     for (arm, place), records in found.items():
         read = [record.measured for record in records if "metered_s" in record.measured]

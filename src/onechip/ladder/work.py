@@ -32,7 +32,7 @@ def groups(records: Iterable[CellRecord]) -> dict[Place, Groups]:
     for record in records:
         cell = record.cell
         if cell.job != "start":
-            arms = asked.setdefault(Place(cell.job, cell.variant, cell.level), {})
+            arms = asked.setdefault(Place.of(cell), {})
             arms.setdefault(cell.arm, set()).add(cell.definition)
     return {place: _grouped(arms) for place, arms in asked.items()}
 

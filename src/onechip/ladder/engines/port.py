@@ -42,19 +42,14 @@ def is_open(port: int) -> bool:
     return False
 
 
-def listens(leader: int, port: int) -> bool:
-    """Whether a process or one of its children listens there: a quick look, in milliseconds."""
-    return bool(listeners(leader, port))
-
-
 def listeners(leader: int, port: int) -> frozenset[Listener]:
-    """A process and its children, as far as they listen there."""
+    """A process and its children, as far as they listen there: a quick look, in milliseconds."""
     found: set[Listener] = set()
     with contextlib.suppress(psutil.Error):
         root = psutil.Process(leader)
         for process in (root, *root.children(recursive=True)):
             with contextlib.suppress(psutil.Error):
-                if _open_at(process, port):
+                if any(_at(seen, port) for seen in process.net_connections(kind="tcp")):
                     found.add(Listener(process.pid, process.create_time()))
     return frozenset(found)
 
@@ -67,12 +62,6 @@ def open_ports(leader: int) -> list[int]:
         for process in (root, *root.children(recursive=True)):
             found |= {at.laddr.port for at in process.net_connections(kind="tcp") if _is_open(at)}
     return sorted(found)
-
-
-def _open_at(process: psutil.Process, port: int) -> bool:
-    with contextlib.suppress(psutil.Error):
-        return any(_at(found, port) for found in process.net_connections(kind="tcp"))
-    return False
 
 
 def stranger(port: int, leader: int) -> str | None:

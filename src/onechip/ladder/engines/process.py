@@ -20,7 +20,7 @@ from onechip.ladder.client import fetch
 from onechip.ladder.disk import writing
 from onechip.ladder.engines import memory
 from onechip.ladder.engines.engine import Launch
-from onechip.ladder.engines.port import HOST, IN_USE, PortTakenError, is_open, listens, open_ports, stranger
+from onechip.ladder.engines.port import HOST, IN_USE, PortTakenError, is_open, listeners, open_ports, stranger
 from onechip.ladder.meters import Meter, tpu
 from onechip.ladder.meters.tree import proportional_bytes
 from onechip.ladder.pin import bound
@@ -132,7 +132,7 @@ class EngineProcess:
         end = self._spawned_s + limit_s
         port = self._until(lambda: is_open(self.target.port), end, "opened its port", waiting)
         # The whole search takes longer than some engines need to become healthy: it comes after the clock.
-        if not listens(self.pid, self.target.port):
+        if not listeners(self.pid, self.target.port):
             self._own_port()
         healthy = self._until(self._healthy, end, f"answered {self.launch.health} with 200", waiting)
         token = self._until(first_token, end, "gave a first token", waiting)

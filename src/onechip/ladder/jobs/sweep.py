@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from onechip.errors import LadderError
-from onechip.ladder.client import Load, run_load
-from onechip.ladder.jobs.task import Ask, Task, definition
+from onechip.ladder.client import Load
+from onechip.ladder.jobs.task import Ask, Task, definition, prepared
 from onechip.ladder.plan import MOST_WAVES
 from onechip.ladder.prompts import make
 from onechip.ladder.records import Cell
@@ -57,8 +57,8 @@ def size(session: Session) -> dict[str, int]:
     counts: dict[str, int] = {}
     for shape in session.shapes:
         for level in session.plan.levels:
-            _load(session, _asks(session, (shape[0], WARM_TOKENS), f"{level}/first", level), level)
-            wave_s = _seconds(_load(session, _asks(session, shape, f"{level}/size", level), level))
+            prepared(_asks(session, (shape[0], WARM_TOKENS), f"{level}/first", level), level, session)()
+            wave_s = _seconds(prepared(_asks(session, shape, f"{level}/size", level), level, session)())
             wanted = math.ceil(session.plan.least_cell_s / wave_s) if wave_s > 0 else 0
             counts[place(shape, level)] = level * max(session.plan.waves, min(wanted, MOST_WAVES))
     return counts
@@ -102,16 +102,16 @@ def _asks(session: Session, shape: tuple[int, int], where: str, count: int) -> l
 
 
 def _ask(session: Session, shape: tuple[int, int], where: str) -> Ask:
+    return ask(session, shape, f"{session.plan.seed}/{shape[0]}/{shape[1]}/{where}")
+
+
+def ask(session: Session, shape: tuple[int, int], key: str) -> Ask:
+    """A request of this shape with the prompt that belongs to `key`."""
     assert session.recipe is not None
     tokens_in, tokens_out = shape
-    prompt = make(session.recipe, tokens_in, f"{session.plan.seed}/{tokens_in}/{tokens_out}/{where}")
+    prompt = make(session.recipe, tokens_in, key)
     body = session.features.fields(tokens_out, fixed=True) | prompt.fields
     return Ask(prompt.path, body, prompt.sha256, tokens_in, tokens_out)
-
-
-def _load(session: Session, asks: Sequence[Ask], level: int) -> Load:
-    payloads = [session.target.request(ask.path, ask.body) for ask in asks]
-    return run_load(session.target, payloads, level, session.deadlines, session.tick)
 
 
 def _seconds(load: Load) -> float:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from onechip.ladder import validity
-from onechip.ladder.client import run_load
+from onechip.ladder.client import Load, run_load
 from onechip.ladder.meters import metered
 from onechip.ladder.prompts import digest
 from onechip.ladder.records import Cell, CellRecord, RequestRecord
@@ -67,9 +67,7 @@ def run(task: Task, session: Session) -> CellRecord:
     """Sends a task's requests as a closed loop, reads what came back, and judges it."""
     asks = task.asks()
     started_at = now()
-    payloads = [session.target.request(ask.path, ask.body) for ask in asks]
-    send = partial(run_load, session.target, payloads, task.cell.level, session.deadlines, session.tick)
-    load, measured = metered(session.meter, send)
+    load, measured = metered(session.meter, prepared(asks, task.cell.level, session))
     counter = session.counter
     count = counter.count if counter is not None and not counter.noise else None
     records = [
@@ -92,9 +90,13 @@ def run(task: Task, session: Session) -> CellRecord:
 def warm(task: Task, session: Session) -> None:
     """Sends a task's warm-up; failures will show again in the cell itself."""
     if task.warm_up is not None:
-        asks = task.warm_up[1]()
-        payloads = [session.target.request(ask.path, ask.body) for ask in asks]
-        run_load(session.target, payloads, task.cell.level, session.deadlines, session.tick)
+        prepared(task.warm_up[1](), task.cell.level, session)()
+
+
+def prepared(asks: Sequence[Ask], level: int, session: Session) -> Callable[[], Load]:
+    """A closed loop at this level whose requests are ready; calling it sends them."""
+    payloads = [session.target.request(ask.path, ask.body) for ask in asks]
+    return partial(run_load, session.target, payloads, level, session.deadlines, session.tick)
 
 
 def _blank(index: int, ask: Ask) -> RequestRecord:

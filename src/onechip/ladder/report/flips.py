@@ -15,9 +15,11 @@ MARK = "▶"
 """Stands before the first character in which two texts differ."""
 
 
-def marked(text: str, at: int | None) -> str:
+def marked(text: str, at: int | None) -> Text:
     """A text with MARK put in; as it is where nothing differs."""
-    return text if at is None else f"{text[:at]}{MARK}{text[at:]}"
+    if at is None:
+        return Text(text)
+    return Text.assemble(text[:at], (MARK, "bold yellow"), (text[at:], "bold"))
 
 
 def side_by_side(flips: Sequence[Flip], names: tuple[str, str]) -> RenderableType:
@@ -44,11 +46,5 @@ def _question(flip: Flip, names: tuple[str, str]) -> Iterator[RenderableType]:
         table.add_column(
             Text(f"{name}: {verdict}", style="green" if right else "red"), ratio=1, overflow="fold"
         )
-    table.add_row(*(_shown(text, flip.differs_at) for text in flip.texts))
+    table.add_row(*(marked(text, flip.differs_at) for text in flip.texts))
     yield table
-
-
-def _shown(text: str, at: int | None) -> Text:
-    if at is None:
-        return Text(text)
-    return Text.assemble(text[:at], (MARK, "bold yellow"), (text[at:], "bold"))

@@ -24,15 +24,7 @@ def memory(summary: Summary) -> Table:
         *("place", "arm", "cells", "peak resident", "peak of its own pages", "sum of each process's peak"),
         *("peak device memory", "GPU power", "processor power"),
     )
-    return _without_empty(Table("Memory and power while it worked", head, tuple(rows), (0, 1)))
-
-
-def _without_empty(table: Table) -> Table:
-    """Without columns in which no row has anything."""
-    kept = [at for at in range(len(table.head)) if any(row[at] != NONE for row in table.rows)]
-    wide = tuple(number for number, at in enumerate(kept) if at in table.wide)
-    rows = tuple(tuple(row[at] for at in kept) for row in table.rows)
-    return Table(table.title, tuple(table.head[at] for at in kept), rows, wide)
+    return Table("Memory and power while it worked", head, tuple(rows), (0, 1)).without_empty()
 
 
 def _bytes(value: float | None) -> str:

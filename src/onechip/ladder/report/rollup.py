@@ -41,19 +41,10 @@ LEAST_WIDTH = 12
 
 def tables(rollup: Rollup) -> list[Table]:
     """One table a model, which is its title; without columns in which no line has anything."""
-    return [_filled(group.model, HEAD, _rows(group)) for group in rollup.groups]
+    return [Table(group.model, HEAD, _rows(group), WIDE).without_empty() for group in rollup.groups]
 
 
-def _filled(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], out: Sequence[int] = ()) -> Table:
-    """Without empty columns and those of `out`."""
-    kept = [at for at in range(len(head)) if at not in out and any(row[at] not in (NONE, "") for row in rows)]
-    wide = tuple(number for number, at in enumerate(kept) if at in WIDE)
-    return Table(
-        title, tuple(head[at] for at in kept), tuple(tuple(row[at] for at in kept) for row in rows), wide
-    )
-
-
-def _rows(group: Group) -> list[tuple[str, ...]]:
+def _rows(group: Group) -> tuple[tuple[str, ...], ...]:
     rows, before = [], ""
     for line in group.lines:
         chip, before = "" if line.chip == before else line.chip, line.chip
@@ -65,7 +56,7 @@ def _rows(group: Group) -> list[tuple[str, ...]]:
         )
         rest = (_quality(line), line.needs or NONE, line.source)
         rows.append((chip, _engine(line), line.precision or NONE, *figures, *rest))
-    return rows
+    return tuple(rows)
 
 
 def _engine(line: Line) -> str:
@@ -132,7 +123,8 @@ def terminal(rollup: Rollup) -> RenderableType:
 
 def _rich(group: Group) -> RichTable:
     one_source = len({line.source for line in group.lines}) == 1
-    table = _filled(group.model, BRIEF, _rows(group), (NEEDS, SOURCE) if one_source else (NEEDS,))
+    out = (NEEDS, SOURCE) if one_source else (NEEDS,)
+    table = Table(group.model, BRIEF, _rows(group), WIDE).without_empty(out)
     shown = RichTable(box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False)
     shown.title, shown.padding = table.title, (0, 1, 0, 0)
     for at, name in enumerate(table.head):

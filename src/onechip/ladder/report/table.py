@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
+
+from onechip.ladder.report.wording import NONE
 
 LONG = 60
 """Characters of a cell for which its column is made wide."""
@@ -20,3 +23,11 @@ class Table(NamedTuple):
     def long(self) -> tuple[int, ...]:
         """The columns that hold sentences."""
         return tuple(at for at in self.wide if any(len(row[at]) > LONG for row in self.rows))
+
+    def without_empty(self, out: Collection[int] = ()) -> Table:
+        """Without columns in which no row has anything, and without those of `out`."""
+        found = [at for at in range(len(self.head)) if any(row[at] not in (NONE, "") for row in self.rows)]
+        kept = [at for at in found if at not in out]
+        wide = tuple(number for number, at in enumerate(kept) if at in self.wide)
+        rows = tuple(tuple(row[at] for at in kept) for row in self.rows)
+        return Table(self.title, tuple(self.head[at] for at in kept), rows, wide)

@@ -167,7 +167,7 @@ def margin(summary: Summary, row: Row) -> str:
     assert found.leader is not None
     assert found.runner_up is not None
     if row.family == "accuracy":
-        paired = summary.paired(row, found.leader, found.runner_up)
+        paired = summary.paired(row.place.variant, found.leader, found.runner_up)
         if paired is None:
             return NONE
         if not paired.flips:
@@ -184,7 +184,7 @@ def _to_whom(summary: Summary, row: Row) -> str:
     others = (
         e.arm for e in row.entries if e.value is not None and e.arm not in (found.leader, *found.unlike)
     )
-    pairs = (summary.paired(row, found.leader, arm) for arm in others)
+    pairs = (summary.paired(row.place.variant, found.leader, arm) for arm in others)
     return f" to {found.runner_up}" if any(pair is not None and pair.flips for pair in pairs) else ""
 
 
@@ -212,7 +212,7 @@ def advantage(summary: Summary, row: Row) -> Ratio | None:
     found = row.verdict
     if found.leader is None or found.runner_up is None:
         return None
-    ratio = summary.ratio(row, found.leader, found.runner_up)
+    ratio = summary.ratio(row.place, row.figure, found.leader, found.runner_up)
     return ratio.inverse() if ratio is not None and row.better == "lower" else ratio
 
 
