@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 Progress = Callable[[str, float], None]
 """Called with a stage's name and the share of the whole start that is done, 0..1."""
@@ -27,6 +30,12 @@ NO_TOKEN = -1
 MAX_STOP_IDS = 16
 """How many stop token ids one request may have, the model's own included (a row of the stop-id array)."""
 
+MAX_LOGIT_BIAS = 1024
+"""How many tokens `logit_bias` may name."""
+
+MAX_LOGPROBS = 20
+"""How many of the most likely tokens may be asked for."""
+
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
@@ -40,6 +49,7 @@ class EngineConfig:
         kernels: see KernelsWish.
         cache_dir: where compiled programs are kept; None keeps none.
         max_waiting: requests that may wait for a slot.
+        reuse: prompts that begin as earlier ones did are not computed again so far.
     """
 
     model: Path
@@ -49,6 +59,7 @@ class EngineConfig:
     kernels: KernelsWish = "auto"
     cache_dir: Path | None = None
     max_waiting: int = 1024
+    reuse: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +76,16 @@ class SamplingParams:
         min_tokens: stop ids cannot be chosen before this many output tokens.
         stop_token_ids: end the request when one of these is chosen (besides the model's own).
         ignore_eos: the model's own stop ids do not end the request.
+        frequency_penalty: is taken from a token's logit for each time that the answer has it already.
+        presence_penalty: is taken from a token's logit once if the answer has it already.
+        repetition_penalty: divides positive logits of tokens that prompt or answer have already, and
+            multiplies negative ones; > 0, 1 does nothing.
+        logit_bias: (token id, what is added to its logit), after the penalties.
+        logprobs: tell each token's log-probability and those of so many most likely tokens; None tells none.
+
+    Penalties and bias change the logits after the softcap, before the temperature. Log-probabilities are of
+    what the temperature makes of that, before any token is dropped or forbidden; at 0 the temperature is
+    taken as 1.
     """
 
     temperature: float = 0.0
@@ -76,6 +97,37 @@ class SamplingParams:
     min_tokens: int = 0
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    logprobs: int | None = None
+
+    @property
+    def adjusts(self) -> bool:
+        """Whether logits are changed before a token is chosen."""
+        penalties = (self.frequency_penalty, self.presence_penalty, self.repetition_penalty)
+        return bool(self.logit_bias) or penalties != (0.0, 0.0, 1.0)
+
+
+class Guide(Protocol):
+    """Says which tokens one answer may go on with. It belongs to one request; the engine's thread alone calls
+    it, `forbid` before each token and `take` with each that came.
+    """
+
+    def forbid(self, allowed: NDArray[np.uint32]) -> None:
+        """Clear the bits of tokens that may not come next.
+
+        Args:
+            allowed: [ceil(vocabulary / 32)]; token t is bit t % 32 of word t // 32. At least one bit of a
+                token must stay.
+
+        Raises:
+            EngineError: the guide cannot say; the request then ends with this error.
+        """
+
+    def take(self, token: int) -> None:
+        """The answer goes on with this token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +137,31 @@ class Request:
     Attributes:
         id: unique among the requests that are waiting or running.
         prompt: token ids, BOS included, at least one.
+        guides: every one of them must allow a token.
     """
 
     id: str
     prompt: tuple[int, ...]
     sampling: SamplingParams = field(default_factory=SamplingParams)
+    guides: tuple[Guide, ...] = ()
+
+    @property
+    def steered(self) -> bool:
+        """Whether the host has a say in each token, or wants to know more of it than its id."""
+        return bool(self.guides) or self.sampling.adjusts or self.sampling.logprobs is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Logprobs:
+    """What the model thought where it chose one token; see SamplingParams.logprobs.
+
+    Attributes:
+        chosen: log-probability of the token that was chosen.
+        top: (token id, log-probability) of the most likely ones, first the likeliest.
+    """
+
+    chosen: float
+    top: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +172,9 @@ class Event:
         request_id: the request it belongs to.
         tokens: new output token ids, in order; the last is the stop token if finish is "stop".
         finish: why the request ended, None while it runs. Exactly one event of a request has it: the last.
-        cached_tokens: prompt tokens that were not computed again (0 until prefix reuse exists).
+        cached_tokens: prompt tokens that were not computed again.
         error: one sentence, with finish "error".
+        logprobs: one for each token, if they were asked for.
     """
 
     request_id: str
@@ -109,6 +182,7 @@ class Event:
     finish: FinishReason | None = None
     cached_tokens: int = 0
     error: str | None = None
+    logprobs: tuple[Logprobs, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
