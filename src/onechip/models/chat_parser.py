@@ -156,15 +156,12 @@ class ChatParser:
             self.reasoning_tokens += tokens
 
     def _enter_open_thought(self, tokenizer: Tokenizer, prompt_ids: Sequence[int]) -> None:
-        """Start inside the thoughts if the last marker of the prompt opened them."""
-        for position in range(len(prompt_ids) - 1, -1, -1):
-            marker = self._markers.get(prompt_ids[position])
-            if marker == "channel":
-                self._state = "channel name"
-                self._on_text(tokenizer.decode(prompt_ids[position + 1 :]))
-                self._deltas.clear()
-            if marker in ("channel", "channel end", "boundary"):
-                return
+        """Start inside the thoughts if the prompt opened them."""
+        thought = open_thought(tokenizer, prompt_ids)
+        if thought is not None:
+            self._state = "channel name"
+            self._on_text(tokenizer.decode(thought))
+            self._deltas.clear()
 
     def _take(self) -> list[Delta]:
         deltas, self._deltas = self._deltas, []
@@ -284,6 +281,44 @@ class ChatParser:
         elif self._state != "after call":
             self._state = "content"
         self._buffer = ""
+
+
+def open_thought(tokenizer: Tokenizer, prompt_ids: Sequence[int]) -> Sequence[int] | None:
+    """The tokens behind the marker that opens the thoughts, if that is the last one of the prompt."""
+    markers = _markers(tokenizer, calls=False)
+    for position in range(len(prompt_ids) - 1, -1, -1):
+        marker = markers.get(prompt_ids[position])
+        if marker is not None:
+            return prompt_ids[position + 1 :] if marker == "channel" else None
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class ThoughtMarkers:
+    """Token ids that mean something to the thoughts of an answer.
+
+    Attributes:
+        open, close: around them.
+        breaks: what ends them without closing them: the end of a turn or of the answer, or a call.
+    """
+
+    open: int
+    close: int
+    breaks: frozenset[int]
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer, calls: bool) -> ThoughtMarkers | None:
+        """Those of a vocabulary; None if it has none.
+
+        Args:
+            calls: the answer may have calls.
+        """
+        markers = _markers(tokenizer, calls)
+        ids = {meaning: id for id, meaning in markers.items()}
+        if not {"channel", "channel end"} <= ids.keys():
+            return None
+        breaks = (id for id, meaning in markers.items() if meaning in ("boundary", "call"))
+        return cls(ids["channel"], ids["channel end"], frozenset(breaks))
 
 
 def has_call_markers(tokenizer: Tokenizer) -> bool:
