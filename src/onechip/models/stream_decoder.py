@@ -69,9 +69,16 @@ class Pieces(dict[int, bytes]):
         self.spelling = spelling
 
     def __missing__(self, id: int) -> bytes:
-        token: str | None = None if id in self._hidden else self._backend.id_to_token(id)
-        self[id] = piece = b"" if token is None else self._bytes_of(token)
+        self[id] = piece = self._look_up(id)
         return piece
+
+    def all(self, count: int) -> list[bytes]:
+        """The bytes of ids 0 to `count`; nothing of it is kept here."""
+        return [self._look_up(id) for id in range(count)]
+
+    def _look_up(self, id: int) -> bytes:
+        token: str | None = None if id in self._hidden else self._backend.id_to_token(id)
+        return b"" if token is None else self._bytes_of(token)
 
     def _bytes_of(self, token: str) -> bytes:
         if self.spelling.byte_level:

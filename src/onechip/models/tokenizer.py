@@ -115,6 +115,10 @@ class Tokenizer:
         id: int | None = self._backend.token_to_id(token)
         return id
 
+    def spellings(self) -> list[bytes]:
+        """Each id's bytes in a decoded text, special tokens spelled out; b"" for ids that have none."""
+        return self._pieces[False].all(self.vocab_size)
+
     def token(self, id: int) -> str:
         """Token `id` as tokenizer.json spells it; "" if the vocabulary has no such id."""
         return self._backend.id_to_token(id) or ""

@@ -1,0 +1,229 @@
+"""Grammars over tokens: what a JSON schema, a regex, a list of choices, a Lark grammar or tools allow.
+
+llguidance says which tokens may come next; here its grammars are made, checked and kept, and each answer gets
+the state of its own. Use: `grammar = grammars.json_schema(schema, "response_format.json_schema.schema")`,
+then `Request(..., guides=(grammar.guide(),))`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import llguidance
+import numpy as np
+from llguidance.gbnf_to_lark import any_to_lark
+from llguidance.numpy import fill_next_token_bitmask
+
+from onechip.engine.guides.masks import Mask, allow
+from onechip.engine.guides.schema_errors import where_it_fails
+from onechip.engine.guides.vocabulary import Vocabulary
+from onechip.errors import EngineError, RequestError
+from onechip.models.tokenizer import Tokenizer
+
+_KEPT = 256
+"""Grammars that are kept compiled; one takes from a few kB to about 1 MB."""
+
+_COMPACT: llguidance._lib.JsonCompileOptions = {
+    "whitespace_flexible": False,
+    "item_separator": ", ?",
+    "key_separator": ": ?",
+    "lenient": False,
+    "coerce_one_of": False,
+}
+"""Small models that may write blanks write them without end, so JSON comes in one line. Python writes a blank
+behind "," and ":", JavaScript none, and models have learnt from both: either may come.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """A grammar that is compiled for one vocabulary; any number of answers may be held to it at once."""
+
+    _start: llguidance.LLMatcher
+    _stop_ids: frozenset[int]
+    _words: int
+
+    def guide(self) -> GrammarGuide:
+        """The state of one answer, before its first token. It takes some microseconds."""
+        return GrammarGuide(self._start.deep_copy(), self._stop_ids, self._words)
+
+
+class GrammarGuide:
+    """Holds one answer to a grammar; the Guide of `engine.types`.
+
+    Where the grammar may end, the tokenizer's stop ids are allowed too; where it must end, and after a stop
+    token, nothing else is.
+    """
+
+    def __init__(self, matcher: llguidance.LLMatcher, stop_ids: frozenset[int], words: int) -> None:
+        self._matcher = matcher
+        self._stop_ids = stop_ids
+        self._mask = np.zeros((1, words), np.int32)
+        self._ended = False
+
+    @property
+    def complete(self) -> bool:
+        """Whether the answer so far is one that the grammar allows as a whole."""
+        return bool(self._matcher.is_accepting())
+
+    def forbid(self, allowed: Mask) -> None:
+        if self._ended:
+            self._mask.fill(0)
+            for id in self._stop_ids:
+                allow(self._mask.view(np.uint32)[0], id)
+        else:
+            fill_next_token_bitmask(self._matcher, self._mask)
+            if self._matcher.is_error():
+                reason = _first_line(self._matcher.get_error())
+                raise EngineError(f"The answer cannot be held to its grammar any longer: {reason}.")
+        allowed &= self._mask.view(np.uint32)[0]
+
+    def take(self, token: int) -> None:
+        if token in self._stop_ids:
+            self._ended = True
+        else:
+            self._matcher.consume_token(token)
+
+
+class Grammars:
+    """The grammars of one model. Every method may be called from any thread.
+
+    The first one that is compiled waits until llguidance has read the vocabulary; see `warm`. `param` is the
+    field of the request that a grammar came from: it is named where the grammar cannot be compiled.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, vocab: int) -> None:
+        """Args: vocab: rows of the model's logits; the tokenizer may have fewer."""
+        self._vocabulary = Vocabulary(tokenizer, vocab)
+        self._compiled = lru_cache(_KEPT)(self._compile)
+
+    def warm(self) -> None:
+        """Read the vocabulary now: 1.1 s for Gemma's 262,144 tokens, in which other threads can run.
+
+        Raises:
+            RequestError: the model has no stop token.
+        """
+        self._vocabulary.get()
+
+    def json_object(self, param: str) -> Grammar:
+        """Any JSON object, in one line."""
+        return self.json_schema({"type": "object"}, param)
+
+    def json_schema(self, schema: Mapping[str, Any] | bool, param: str) -> Grammar:
+        """JSON that satisfies `schema`, in one line: a blank may follow "," and ":", none is elsewhere.
+
+        Members come in the order of `properties`; keywords that say nothing of a value are passed over.
+
+        Raises:
+            RequestError: `schema` uses what llguidance does not enforce, or allows nothing. It says where.
+        """
+        try:
+            return self._compiled(_json_grammar(schema))
+        except ValueError as error:
+            step, reason = where_it_fails(schema, str(error), _json_error)
+            raise RequestError(f"{param}{step} cannot be compiled: {reason}.", param=param) from None
+
+    def regex(self, pattern: str, param: str) -> Grammar:
+        """Text that `pattern`, in the syntax of Rust's regex crate, matches as a whole.
+
+        Raises:
+            RequestError: it is no regex, or has what an automaton cannot do (look-around, back-references).
+        """
+        try:
+            return self._compiled(llguidance.LLMatcher.grammar_from_regex(pattern))
+        except ValueError as error:
+            # "at 1(8): invalid regex ... error: unclosed group": the place is of a grammar that is ours.
+            reason = str(error).split("\n   1 | ")[0].rpartition("error: ")[2].partition("; ")[0]
+            message = f"{param} is {json.dumps(pattern)[:80]}, which cannot be compiled: {reason}."
+            raise RequestError(message, param=param) from None
+
+    def choice(self, options: Sequence[str], param: str) -> Grammar:
+        """One of the texts `options`.
+
+        Raises:
+            RequestError: there are none, or too many for an automaton.
+        """
+        if not options:
+            raise RequestError(f"{param} is empty: it must list at least one text.", param=param)
+        literals = " | ".join(json.dumps(option, ensure_ascii=False) for option in options)
+        return self._of_lark(f"start: CHOICE\nCHOICE: {literals}", param)
+
+    def lark(self, text: str, param: str) -> Grammar:
+        """What a grammar in llguidance's dialect of Lark allows, from its rule `start`.
+
+        Raises:
+            RequestError: it cannot be compiled; line and column are said.
+        """
+        return self._of_lark(text, param)
+
+    def ebnf(self, text: str, param: str) -> Grammar:
+        """As `lark`, but `text` may also be GBNF (llama.cpp's EBNF, with `root ::= ...`), as vLLM takes both.
+
+        Raises:
+            RequestError: it cannot be compiled; line and column are said.
+        """
+        try:
+            text = any_to_lark(text)
+        except Exception as error:  # the library raises plain Exception too
+            raise RequestError(f"{param} cannot be compiled: {error}.", param=param) from None
+        return self._of_lark(text, param)
+
+    def calls(
+        self,
+        tools: Sequence[Mapping[str, Any]],
+        *,
+        required: bool,
+        only: str | None = None,
+        many: bool = True,
+        param: str = "tools",
+    ) -> Grammar:
+        """Calls of `tools` whose arguments satisfy the tools' schemas, in the notation that the model writes.
+
+        Where the model may think first, `AfterThought` puts this behind the thought.
+
+        Args:
+            tools: OpenAI's tool definitions.
+            required: the answer is calls and nothing else. Otherwise text is free until a call begins, and
+                the arguments of tools that are not `strict` may be any object.
+            only: the one function that may be called.
+            many: several calls may come, one after the other.
+
+        Raises:
+            RequestError: a schema that must be kept cannot be; it says where in which tool.
+        """
+        raise NotImplementedError
+
+    def _of_lark(self, text: str, param: str) -> Grammar:
+        try:
+            return self._compiled(llguidance.LLMatcher.grammar_from_lark(text))
+        except ValueError as error:
+            raise RequestError(
+                f"{param} cannot be compiled: {_first_line(str(error))}.", param=param
+            ) from None
+
+    def _compile(self, grammar: str) -> Grammar:
+        """Compile what llguidance's `grammar_from_*` gave. Raises ValueError with its message."""
+        matcher = llguidance.LLMatcher(self._vocabulary.get(), grammar, log_level=0)
+        if matcher.is_error():
+            raise ValueError(matcher.get_error())
+        size = self._vocabulary.size
+        stop_ids = frozenset(id for id in self._vocabulary.tokenizer.stop_ids if id < size)
+        return Grammar(matcher, stop_ids, -(-size // 32))
+
+
+def _json_grammar(schema: Mapping[str, Any] | bool) -> str:
+    text = json.dumps(schema, ensure_ascii=False)
+    return llguidance.LLMatcher.grammar_from_json_schema(text, overrides=_COMPACT)
+
+
+def _json_error(schema: Any) -> str:
+    """What llguidance says against a schema, "" if nothing."""
+    return llguidance.LLMatcher.validate_grammar(_json_grammar(schema))
+
+
+def _first_line(message: str) -> str:
+    return message.split("\n")[0].rstrip(". ")
