@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import jax
 import pytest
 
+import onechip.ladder
 import onechip.models
 from onechip.engine.core import Engine
 from onechip.engine.start import COMPILE_EVENT
@@ -98,3 +100,12 @@ def client(acorn_engine: Engine, compiled_by_engines: list[float]) -> Client:
 @pytest.fixture(scope="session")
 def tokenizer() -> Tokenizer:
     return Tokenizer.load(ACORN, ())
+
+
+@pytest.fixture(scope="session")
+def questions(tokenizer: Tokenizer) -> list[tuple[int, ...]]:
+    """64 prompts of different lengths, from the shipped questions."""
+    path = Path(onechip.ladder.__file__).parent / "data" / "acorn_problems.jsonl"
+    rows = [json.loads(line)["question"] for line in path.read_text().splitlines()[:64]]
+    texts = [f"<bos><|turn>user\n{row}<turn|>\n<|turn>model\n" for row in rows]
+    return [tuple(tokenizer.encode(text)) for text in texts]

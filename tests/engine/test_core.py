@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import shutil
 import threading
 import time
@@ -14,7 +13,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-import onechip.ladder
 from onechip.engine import core
 from onechip.engine.core import Engine
 from onechip.engine.start import LoadedEngine
@@ -26,15 +24,6 @@ from onechip.models.weights import load_weights, save_checkpoint
 from tests.engine.conftest import ACORN, Client
 
 _names = itertools.count()
-
-
-@pytest.fixture(scope="session")
-def questions(tokenizer: Tokenizer) -> list[tuple[int, ...]]:
-    """64 prompts of different lengths, from the shipped questions."""
-    path = Path(onechip.ladder.__file__).parent / "data" / "acorn_problems.jsonl"
-    rows = [json.loads(line)["question"] for line in path.read_text().splitlines()[:64]]
-    texts = [f"<bos><|turn>user\n{row}<turn|>\n<|turn>model\n" for row in rows]
-    return [tuple(tokenizer.encode(text)) for text in texts]
 
 
 def request(prompt: tuple[int, ...], **sampling: object) -> Request:
@@ -187,7 +176,7 @@ def test_the_second_start_compiles_nothing(acorn_engine: Engine, engine_cache: P
     assert compiles.total == 0
     plan = acorn_engine._loaded.plan
     kept = list(engine_cache.glob("executables/*/*.bin"))
-    assert len(kept) == 2 + len(plan.chunk_buckets) + len(plan.row_buckets)
+    assert len(kept) == 4 + len(plan.chunk_buckets) + len(plan.row_buckets)
 
 
 def test_damaged_weights_are_refused_at_the_start(tmp_path: Path, engine_cache: Path) -> None:

@@ -213,4 +213,5 @@ def test_idle_and_padded_rows_write_nothing() -> None:
 def test_the_listing_has_every_program_of_a_plan() -> None:
     config, params = model("e2b")
     names = [program.name for program in programs.listing(config, plan(), PlainKernels(), params)]
-    assert names == ["init", "join", "prefill[16]", "prefill[64]", "decode[2]", "decode[8]"]
+    sizes = ["prefill[16]", "prefill[64]", "decode[2]", "decode[8]"]
+    assert names == ["init", "join", *sizes, "forward", "choose"]

@@ -124,3 +124,88 @@ def test_stop_ids_wait_for_min_tokens(position: int, allowed: bool) -> None:
     params = rows(SamplingParams(min_tokens=3), prompt_length=10, stops=(9, 4))
     [chosen] = np.asarray(choose(logits, params, jnp.asarray([position])))
     assert chosen == (9 if allowed else 30)
+
+
+CAP = 6.0
+
+
+@jax.jit
+def steered(scores: jax.Array, wishes: sampling.Wishes) -> sampling.Chosen:
+    return sampling.steered(scores, wishes, jnp.int32(scores.shape[0]), sampling.choose, CAP)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_steered_choice_is_the_rule_written_in_numpy(seed: int) -> None:
+    """Softcap, penalties, bias, mask, argmax and log-probabilities of 12 rows, each with its own wishes."""
+    rng = np.random.default_rng(seed)
+    count = 12
+    scores = rng.normal(0, 5, (count, VOCABULARY)).astype(np.float32)
+    flags = rng.random((4, count)) < 0.5
+    masked, adjusted, reported = flags[:3]
+    temperature = np.where(flags[3], 0, 1.7).astype(np.float32)
+    allowed = rng.random((count, VOCABULARY)) < 0.3
+    allowed[np.arange(count), rng.integers(0, VOCABULARY, count)] = True
+    ids = np.stack([rng.permutation(VOCABULARY)[:10] for _ in range(count)]).astype(np.int32)
+    ids[:, 7:] = VOCABULARY
+    scale = rng.uniform(0.5, 2, ids.shape).astype(np.float32)
+    bias = rng.normal(0, 4, ids.shape).astype(np.float32)
+    ids[~adjusted], scale[~adjusted], bias[~adjusted] = VOCABULARY, 1, 0
+    bits = np.zeros((count, 64), np.bool_)
+    bits[:, :VOCABULARY] = allowed
+    packed = np.packbits(bits, axis=1, bitorder="little").view("<u4")
+    steer = sampling.Steer(packed, masked, adjusted, reported, ids, scale, bias)
+    draw = rows(*(SamplingParams(temperature=float(t), seed=seed) for t in temperature)).draw
+    wishes = sampling.Wishes(draw, jnp.arange(count), jnp.full((count, 1), -1), steer)
+    chosen = jax.tree.map(np.asarray, steered(jnp.asarray(scores), wishes))
+
+    logits = CAP * np.tanh(scores.astype(np.float64) / CAP)
+    for row, (columns, scales, added) in enumerate(zip(ids, scale, bias, strict=True)):
+        for id, by, more in zip(columns[:7], scales, added, strict=False):
+            if id < VOCABULARY:
+                logits[row, id] = (
+                    logits[row, id] / by if logits[row, id] > 0 else logits[row, id] * by
+                ) + more
+        may = allowed[row] if masked[row] else np.ones(VOCABULARY, np.bool_)
+        assert may[chosen.tokens[row]]
+        if temperature[row] == 0:
+            assert logits[row, chosen.tokens[row]] == pytest.approx(
+                np.where(may, logits[row], -99).max(), abs=1e-4
+            )
+        if reported[row]:
+            scaled = logits[row] / (temperature[row] or 1)
+            truth = scaled - np.logaddexp.reduce(scaled)
+            assert chosen.logprobs[row] == pytest.approx(truth[chosen.tokens[row]], abs=1e-4)
+            np.testing.assert_allclose(chosen.top_logprobs[row], np.sort(truth)[::-1][:20], atol=1e-4)
+            np.testing.assert_allclose(truth[chosen.top[row]], chosen.top_logprobs[row], atol=1e-4)
+
+
+def test_steered_rows_without_wishes_are_drawn_as_ever() -> None:
+    """Also where others in the batch are masked and adjusted."""
+    rng = np.random.default_rng(7)
+    scores = jnp.asarray(rng.normal(0, 5, (6, VOCABULARY)).astype(np.float32))
+    params = rows(*(SamplingParams(temperature=float(n % 3), top_k=9, seed=n) for n in range(6)))
+    positions, nothing = jnp.arange(6), jnp.full((6, 1), -1)
+    plain = sampling.choose(scores, params.draw, positions, nothing, CAP)
+    first = np.arange(6) < 2
+    steer = sampling.Steer(
+        allowed=np.full((6, 2), 1, np.uint32),
+        masked=first,
+        adjusted=first,
+        reported=~first,
+        ids=np.full((6, 3), 4, np.int32) + np.arange(3, dtype=np.int32),
+        scale=np.where(first[:, None], np.float32(2), np.ones((6, 3), np.float32)),
+        bias=np.zeros((6, 3), np.float32),
+    )
+    chosen = steered(scores, sampling.Wishes(params.draw, positions, nothing, steer))
+    assert chosen.tokens[2:].tolist() == plain[2:].tolist()
+    assert chosen.tokens[:2].tolist() == [0, 0]
+
+
+def test_a_softcap_does_not_lift_what_is_banned() -> None:
+    """A small cap leaves all tokens likely; one that is banned must not come at all."""
+    scores = jnp.zeros((64, VOCABULARY))
+    params = rows(*(SamplingParams(temperature=1.0, seed=n) for n in range(64)))
+    banned = jnp.tile(jnp.arange(VOCABULARY - 1), (64, 1))
+    chosen = jax.jit(sampling.choose, static_argnums=4)(scores, params.draw, jnp.arange(64), banned, 1.0)
+    assert set(chosen.tolist()) == {VOCABULARY - 1}

@@ -13,7 +13,7 @@ from onechip.engine.scheduler import DecodeWindow, Limits, PrefillChunk, Prefill
 from onechip.engine.types import NO_TOKEN, Event, Request, SamplingParams
 
 STOP = 7
-LIMITS = Limits((2, 4, 6), chunk_buckets=(4, 16), shared_chunks=False, window=3, prefill_budget=32)
+LIMITS = Limits((2, 4, 6), chunk_buckets=(4, 16), shared_chunks=False, window=3, prefill_budget=11)
 
 
 def request(name: str, prompt: int = 5, max_tokens: int = 4) -> Request:
@@ -58,7 +58,7 @@ def test_a_prompt_of_one_token_needs_no_chunk() -> None:
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_prompts_share_chunks_where_programs_can(shared: bool) -> None:
-    """7 + 4 + 1 + 20 tokens besides the last ones, 16 at once, 32 in a turn."""
+    """7 + 4 + 1 + 20 tokens besides the last ones, 16 at once, 33 in a turn."""
     limits = replace(LIMITS, shared_chunks=shared)
     entries = [request(f"r{n}", prompt + 1, 90) for n, prompt in enumerate((7, 4, 1, 20))]
     _, turn = scheduler.plan(submitted(*entries, limits=limits))
@@ -69,7 +69,7 @@ def test_prompts_share_chunks_where_programs_can(shared: bool) -> None:
     else:
         assert sizes == [[("r0", 0, 7)], [("r1", 0, 4)], [("r2", 0, 1)]]
         assert [name for name, _ in turn.joins] == [0, 1, 2]
-    assert sum(chunk.bucket for chunk in turn.prefills) <= LIMITS.prefill_budget
+    assert sum(chunk.bucket for chunk in turn.prefills) <= LIMITS.prefill_budget * LIMITS.window
 
 
 def test_stop_token_ends_inside_a_window_and_the_late_window_is_thrown_away() -> None:
@@ -98,7 +98,7 @@ def test_long_prompt_is_cut_into_chunks_within_the_budget_while_others_run() -> 
     starts, joined = [], []
     for _ in range(3):
         state, turn = scheduler.plan(state)
-        assert sum(chunk.bucket for chunk in turn.prefills) <= LIMITS.prefill_budget
+        assert sum(chunk.bucket for chunk in turn.prefills) <= LIMITS.prefill_budget * LIMITS.window
         assert turn.decode is not None
         assert (0, "short") in turn.decode.rows
         starts += [(part.start, part.valid) for chunk in turn.prefills for part in chunk.parts]
@@ -162,7 +162,10 @@ class World:
             assert turn.decode.bucket > max(slot for slot, _ in turn.decode.rows)
             rows = [slot for slot, _ in turn.decode.rows]
             assert len(rows) == len(set(rows))
-        assert len(turn.prefills) == 1 or sum(c.bucket for c in turn.prefills) <= LIMITS.prefill_budget
+        assert (
+            len(turn.prefills) == 1
+            or sum(c.bucket for c in turn.prefills) <= LIMITS.prefill_budget * LIMITS.window
+        )
         for chunk in turn.prefills:
             assert 0 < chunk.valid <= chunk.bucket
             assert len(chunk.parts) == 1 or self.state.limits.shared_chunks

@@ -2,7 +2,9 @@
 
 Each turn of the loop plans with the scheduler, sends the turn's programs to the device, and only then reads
 back the turn before it, so the device has work while the host looks at tokens. Where turns are long, that
-would save nothing to speak of, and a new request would wait for two of them: there each is read at once.
+would save nothing to speak of, and a new request would wait for two of them: there each is read at once. In a
+turn of one steered step the host reads the turn before, and asks the guides what may come, while the device
+computes the logits.
 """
 
 from __future__ import annotations
@@ -12,8 +14,8 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,9 +23,22 @@ import numpy as np
 from onechip.engine import scheduler
 from onechip.engine.attention import Chunk
 from onechip.engine.programs import joins_of
+from onechip.engine.sampling import Chosen
 from onechip.engine.scheduler import DecodeWindow, PrefillChunk, Result
 from onechip.engine.start import LoadedEngine, load
-from onechip.engine.types import MAX_STOP_IDS, EngineConfig, EngineStats, Event, Progress, Request
+from onechip.engine.steering import Steering
+from onechip.engine.types import (
+    MAX_LOGIT_BIAS,
+    MAX_LOGPROBS,
+    MAX_STOP_IDS,
+    EngineConfig,
+    EngineStats,
+    Event,
+    Logprobs,
+    Progress,
+    Request,
+    SamplingParams,
+)
 from onechip.errors import EngineError, QueueFullError, RequestError
 from onechip.models.tokenizer import Tokenizer
 
@@ -48,18 +63,41 @@ class _Cancel:
 
 @dataclass(frozen=True, slots=True)
 class _InFlight:
-    """Work that the device has and the host has not read: `tokens` is a device array."""
+    """Work that the device has and the host has not read.
+
+    Attributes:
+        tokens: device array, [steps, slots] of a window.
+        chosen: of a steered step, with log-probabilities; its tokens are `tokens`.
+        reported: how many of the likeliest tokens each slot wants to know; only those that asked.
+    """
 
     work: PrefillChunk | DecodeWindow
     tokens: Any
+    chosen: Chosen | None = None
+    reported: Mapping[int, int] = field(default_factory=dict)
 
     def results(self) -> list[Result]:
         """Wait for the device, and give each request its tokens; parts of prompts give none."""
         tokens = np.asarray(self.tokens)
         if isinstance(self.work, PrefillChunk):
             return []
-        columns = tokens.T.tolist()
-        return [Result(slot, request_id, tuple(columns[slot])) for slot, request_id in self.work.rows]
+        columns, logprobs = np.atleast_2d(tokens).T.tolist(), self._logprobs()
+        return [
+            Result(slot, request_id, tuple(columns[slot]), logprobs.get(slot, ()))
+            for slot, request_id in self.work.rows
+        ]
+
+    def _logprobs(self) -> dict[int, tuple[Logprobs, ...]]:
+        if self.chosen is None or not self.reported:
+            return {}
+        own, ids, best = (
+            np.asarray(found) for found in (self.chosen.logprobs, self.chosen.top, self.chosen.top_logprobs)
+        )
+        found: dict[int, tuple[Logprobs, ...]] = {}
+        for slot, most in self.reported.items():
+            top = zip(ids[slot, :most].tolist(), best[slot, :most].tolist(), strict=True)
+            found[slot] = (Logprobs(float(own[slot]), tuple(top)),)
+        return found
 
 
 class Engine:
@@ -69,6 +107,7 @@ class Engine:
         self._loaded = loaded
         self._max_waiting = config.max_waiting
         self._scheduler = scheduler.initial(loaded.plan.limits)
+        self._steering = Steering(loaded.plan.slots, loaded.config.vocab, loaded.plan.context)
         self._inbox: queue.SimpleQueue[_Submit | _Cancel | None] = queue.SimpleQueue()
         self._in_flight: deque[_InFlight] = deque()
         self._known: set[str] = set()
@@ -204,6 +243,7 @@ class Engine:
                 param="prompt",
             )
         params = request.sampling
+        self._check_steering(params)
         own = () if params.ignore_eos else sorted(self._loaded.tokenizer.stop_ids)
         stops = tuple(dict.fromkeys((*params.stop_token_ids, *own)))
         if len(stops) > MAX_STOP_IDS:
@@ -213,6 +253,21 @@ class Engine:
             )
         limited = replace(params, max_tokens=min(params.max_tokens, room), stop_token_ids=stops)
         return replace(request, sampling=limited), frozenset(stops)
+
+    def _check_steering(self, params: SamplingParams) -> None:
+        if len(params.logit_bias) > MAX_LOGIT_BIAS:
+            raise RequestError(
+                f"logit_bias names {len(params.logit_bias)} tokens: at most {MAX_LOGIT_BIAS} can be given.",
+                param="logit_bias",
+            )
+        last = self._loaded.config.vocab - 1
+        for token, _ in params.logit_bias:
+            if not 0 <= token <= last:
+                raise RequestError(
+                    f"logit_bias has token {token}, but the model knows 0 to {last} only.", param="logit_bias"
+                )
+        if params.logprobs is not None and not 0 <= params.logprobs <= MAX_LOGPROBS:
+            raise RequestError(f"logprobs must be 0 to {MAX_LOGPROBS}.", param="logprobs")
 
     # The engine's thread.
 
@@ -234,16 +289,23 @@ class Engine:
             self._prefill(chunk)
         if turn.joins:
             self._join(turn.joins)
-        if turn.decode:
-            self._decode(turn.decode)
-        self._hand_over(deliver, events)
+        if turn.decode and turn.decode.steered:
+            self._hand_over(deliver, events)
+            self._steered_step(deliver, turn.decode)
+        else:
+            if turn.decode:
+                self._decode(turn.decode)
+            self._hand_over(deliver, events)
         # The newest work stays unread while the device has it; without new work there is nothing to wait for.
-        unread = 0 if turn.empty or self._turn_s > LONG_TURN_S else 1
+        self._read(deliver, unread=0 if turn.empty or self._turn_s > LONG_TURN_S else 1)
+        self._turn_s = time.monotonic() - self._turn_began
+        self._turn_began = None
+
+    def _read(self, deliver: Deliver, unread: int) -> None:
+        """Wait for the device's work but for the newest `unread`, and hand over what it gave."""
         while len(self._in_flight) > unread:
             self._scheduler, events = scheduler.apply(self._scheduler, self._in_flight.popleft().results())
             self._hand_over(deliver, events)
-        self._turn_s = time.monotonic() - self._turn_began
-        self._turn_began = None
 
     def _take_inbox(self, wait: bool) -> list[Event]:
         """Requests and cancellations that have come; blocks for the first if there is nothing else to do."""
@@ -256,6 +318,7 @@ class Engine:
             wait = False
             if isinstance(item, _Submit):
                 self._scheduler = scheduler.submit(self._scheduler, item.request, item.stops)
+                self._steering.add(item.request)
             elif isinstance(item, _Cancel):
                 self._scheduler, ended = scheduler.cancel(self._scheduler, item.request_id)
                 events += ended
@@ -286,9 +349,25 @@ class Engine:
         device.state, tokens = device.decode[window.bucket](device.params, device.state, active)
         self._in_flight.append(_InFlight(window, tokens))
 
+    def _steered_step(self, deliver: Deliver, window: DecodeWindow) -> None:
+        """One step in two programs: what may come next depends on what came, and is found out in between."""
+        active = np.zeros(self.max_requests, np.bool_)
+        active[[slot for slot, _ in window.rows]] = True
+        device = self._loaded
+        device.state, scores = device.forward(device.params, device.state, active)
+        self._read(deliver, unread=0)
+        steer, failed = self._steering.steer(window.rows)
+        for event in failed:
+            self._scheduler, ended = scheduler.end(self._scheduler, event)
+            self._hand_over(deliver, ended)
+        device.state, chosen = device.choose(device.state, scores, steer, active)
+        reported = self._steering.reported(window.rows)
+        self._in_flight.append(_InFlight(window, chosen.tokens, chosen, reported))
+
     def _hand_over(self, deliver: Deliver, events: list[Event]) -> None:
         if not events:
             return
+        self._steering.take(events)
         ended = {event.request_id for event in events if event.finish}
         with self._lock:
             self._known -= ended

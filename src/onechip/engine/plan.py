@@ -72,7 +72,7 @@ class Plan:
         A turn takes one full chunk of prompts for each of its decode steps: fewer would leave slots empty
         that 64 requests could fill (a request of 512 tokens in and 128 out lives for 16 windows of 8 steps).
         """
-        budget = self.window * self.chunk_buckets[-1]
+        budget = self.chunk_buckets[-1]
         return Limits(self.row_buckets, self.chunk_buckets, self.shared_chunks, self.window, budget)
 
     def describe(self) -> str:

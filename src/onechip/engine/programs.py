@@ -4,6 +4,11 @@
     prefill[T]       State, rows of prompts -> State                               for each chunk bucket T
     join             State, last tokens of prompts -> State
     decode[B]        State, which slots are active -> State, tokens [steps, B]      for each row bucket B
+    forward          State, which slots are active -> State, scores [slots, V]
+    choose           State, scores, what the host adds -> State, tokens [slots] and their log-probabilities
+
+`forward` and `choose` together are one step of `decode` for all slots, cut where the next token is chosen:
+the host finds out what may come next while the device computes.
 
 State stays on the device and is donated from call to call. Prefill takes all tokens of a prompt but the last,
 and runs the layers that write a cache, nothing else: exact, because nothing reads what the others would give.
@@ -27,9 +32,9 @@ from onechip.engine import attention, cache, sampling
 from onechip.engine.attention import Chunk
 from onechip.engine.cache import Cache
 from onechip.engine.plan import Plan
-from onechip.engine.sampling import SamplingRows
+from onechip.engine.sampling import SamplingRows, Steer
 from onechip.engine.types import Request
-from onechip.kernels.api import AttendRows, Kernels, Leaf
+from onechip.kernels.api import AttendRows, DrawTokens, Kernels, Leaf
 from onechip.models import decoder
 from onechip.models.architecture import ModelConfig
 from onechip.models.layout import Params
@@ -131,6 +136,11 @@ class Computation:
         """
         return self.kernels if self.attend_rows is None else self.kernels.first_rows(count)
 
+    @property
+    def draw(self) -> DrawTokens:
+        """The choice of tokens from logits that stand in memory."""
+        return self.kernels.draw or sampling.choose
+
     def next_tokens(
         self,
         params: Params,
@@ -148,8 +158,7 @@ class Computation:
 
         def draw() -> jax.Array:
             scores = self.kernels.logits(hidden, weight, norm=norm)
-            choose = self.kernels.draw or sampling.choose
-            return choose(scores, rows.draw, positions, banned, self.config.softcap)
+            return self.draw(scores, rows.draw, positions, banned, self.config.softcap)
 
         def greedy() -> jax.Array:
             return self.kernels.greedy(hidden, weight, norm=norm, banned=banned)
@@ -204,8 +213,7 @@ def decode(
     they are.
     """
     count = active.shape[0]
-    last = jnp.max(jnp.where(active, jnp.arange(1, count + 1, dtype=jnp.int32), 0))
-    model = replace(model, kernels=model.of_first_rows(last))
+    model = replace(model, kernels=model.of_first_rows(_end(active)))
     rows = jax.tree.map(lambda column: column[:count], state.rows)
 
     def step(carry: tuple[Cache, jax.Array, jax.Array], _: None) -> tuple[Any, jax.Array]:
@@ -223,6 +231,33 @@ def decode(
         tokens=state.tokens.at[:count].set(tokens),
         positions=state.positions.at[:count].set(positions),
     ), out
+
+
+def forward(model: Computation, params: Params, state: State, active: jax.Array) -> tuple[State, jax.Array]:
+    """Run each active slot's newest token -> (state, scores [slots, V] float32 before the softcap of what
+    follows it).
+    """
+    model = replace(model, kernels=model.of_first_rows(_end(active)))
+    kept, hidden = decode_step(model, params, state.cache, state.tokens, state.positions, active)
+    norm, weight = decoder.head(model.config, params)
+    return replace(state, cache=kept), model.kernels.logits(hidden, weight, norm=norm)
+
+
+def choose(
+    model: Computation, state: State, scores: jax.Array, steer: Steer, active: jax.Array
+) -> tuple[State, sampling.Chosen]:
+    """Each active slot's next token, of the scores that `forward` gave."""
+    positions = state.positions + 1
+    wishes = sampling.Wishes(state.rows.draw, positions, sampling.banned_stops(state.rows, positions), steer)
+    chosen = sampling.steered(scores, wishes, _end(active), model.draw, model.config.softcap)
+    tokens = jnp.where(active, chosen.tokens, state.tokens)
+    chosen = replace(chosen, tokens=tokens)
+    return replace(state, tokens=tokens, positions=state.positions + active), chosen
+
+
+def _end(active: jax.Array) -> jax.Array:
+    """One more than the last active row."""
+    return jnp.max(jnp.where(active, jnp.arange(1, active.shape[0] + 1, dtype=jnp.int32), 0))
 
 
 def _shape(dtype: Any, *shape: int) -> Leaf:
@@ -251,6 +286,27 @@ def _decode_program(model: Computation, steps: int, params: Params, state: State
     return Program(f"decode[{bucket}]", run, (params, state, active), donated=1)
 
 
+def _steered_programs(
+    model: Computation, plan: Plan, params: Params, state: State
+) -> tuple[Program, Program]:
+    slots, vocabulary = plan.slots, model.config.vocab
+    row, flag = partial(_shape, jnp.float32, slots), _shape(jnp.bool_, slots)
+    most = sampling.adjustable(vocabulary, plan.context)
+    steer = Steer(
+        allowed=_shape(jnp.uint32, slots, sampling.words(vocabulary)),
+        masked=flag,
+        adjusted=flag,
+        reported=flag,
+        ids=_shape(jnp.int32, slots, most),
+        scale=row(most),
+        bias=row(most),
+    )
+    return (
+        Program("forward", partial(forward, model), (params, state, flag), donated=1),
+        Program("choose", partial(choose, model), (state, row(vocabulary), steer, flag), donated=0),
+    )
+
+
 def listing(config: ModelConfig, plan: Plan, kernels: Kernels, params: Params) -> list[Program]:
     """All programs of an engine; `params` may be arrays or their shapes."""
     shapes = jax.tree.map(_shape_of, params)
@@ -262,4 +318,5 @@ def listing(config: ModelConfig, plan: Plan, kernels: Kernels, params: Params) -
         _join_program(state),
         *(_prefill_program(model, shapes, state, bucket) for bucket in plan.chunk_buckets),
         *(_decode_program(model, plan.window, shapes, state, bucket) for bucket in plan.row_buckets),
+        *_steered_programs(model, plan, shapes, state),
     ]

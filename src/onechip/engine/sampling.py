@@ -7,18 +7,26 @@ cost of sorting 262,144 logits a row.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from onechip.engine.types import MAX_STOP_IDS, NO_TOKEN, SamplingParams
+from onechip.engine.types import MAX_LOGIT_BIAS, MAX_LOGPROBS, MAX_STOP_IDS, NO_TOKEN, SamplingParams
 from onechip.kernels import xla
-from onechip.kernels.api import Draw, Leaf
+from onechip.kernels.api import Draw, DrawTokens, Leaf
 
 DROPPED = -jnp.inf
+WORD = 32
+"""Tokens of one word of a mask."""
+
+BLOCK_ROWS = 8
+"""Rows that steered tokens are chosen of at a time: rows that nobody needs are not looked at."""
 
 
 @jax.tree_util.register_dataclass
@@ -122,5 +130,164 @@ def choose(
     scores = xla.ban(scores, banned)
     greedy = xla.argmax(scores)
     noise = jax.vmap(_noise, (0, 0, None))(wishes.seed, positions, scores.shape[-1])
-    drawn = xla.argmax(filtered(xla.softcap(scores, softcap), wishes) + noise)
+    capped = jnp.where(
+        scores == DROPPED, DROPPED, xla.softcap(scores, softcap)
+    )  # which would lift what is banned
+    drawn = xla.argmax(filtered(capped, wishes) + noise)
     return jnp.where((wishes.temperature > 0) & (greedy != NO_TOKEN), drawn, greedy)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Steer:
+    """One step's masks, adjustments and wishes of every slot; S slots, V tokens.
+
+    Attributes:
+        allowed: [S, ceil(V / 32)] uint32, bit t % 32 of word t // 32 is set where token t may come.
+        masked, adjusted, reported: [S] bool, whose mask, whose adjustments and whose log-probabilities
+            matter.
+        ids: [S, K] int32, tokens whose logits change; unused entries are V.
+        scale, bias: [S, K] float32; a logit becomes logit / scale (logit * scale if negative) + bias.
+    """
+
+    allowed: Leaf
+    masked: Leaf
+    adjusted: Leaf
+    reported: Leaf
+    ids: Leaf
+    scale: Leaf
+    bias: Leaf
+
+
+def words(vocabulary: int) -> int:
+    """Words of a mask."""
+    return -(-vocabulary // WORD)
+
+
+def adjustable(vocabulary: int, context: int) -> int:
+    """Tokens of one request whose logits can change (K): those of its text and those with a bias."""
+    return min(vocabulary, context + MAX_LOGIT_BIAS)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Wishes:
+    """All that the choice of each row's next token depends on beside its scores.
+
+    Attributes:
+        draw: how it is chosen.
+        positions: [rows] int32, where it will stand.
+        banned: [rows, n] int32, see `banned_stops`.
+        steer: what the host adds.
+    """
+
+    draw: Draw
+    positions: jax.Array
+    banned: jax.Array
+    steer: Steer
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Chosen:
+    """Tokens that were chosen, and log-probabilities where they were asked for (SamplingParams.logprobs).
+
+    Attributes:
+        tokens: [rows] int32.
+        logprobs: [rows] float32, of the tokens.
+        top, top_logprobs: [rows, MAX_LOGPROBS] int32 and float32, the likeliest tokens, likeliest first.
+    """
+
+    tokens: jax.Array
+    logprobs: jax.Array
+    top: jax.Array
+    top_logprobs: jax.Array
+
+
+def steered(
+    scores: jax.Array, wishes: Wishes, end: jax.Array, draw: DrawTokens, softcap: float | None
+) -> Chosen:
+    """The next tokens of the first `end` rows of scores [rows, V] (before the softcap).
+
+    A row that is neither masked nor adjusted gets what `draw` gives it.
+    """
+    rows = scores.shape[0]
+    most = min(MAX_LOGPROBS, scores.shape[1])
+    size = math.gcd(rows, BLOCK_ROWS)
+
+    def block(index: jax.Array, chosen: Chosen) -> Chosen:
+        first = index * size
+        of_block = partial(_rows, first=first, size=size)
+        found = _steered_block(of_block(scores), jax.tree.map(of_block, wishes), draw, softcap)
+        merged: Chosen = jax.tree.map(partial(_put_rows, first=first), chosen, found)
+        return merged
+
+    nothing = Chosen(
+        jnp.zeros(rows, jnp.int32),
+        jnp.zeros(rows, jnp.float32),
+        jnp.zeros((rows, most), jnp.int32),
+        jnp.zeros((rows, most), jnp.float32),
+    )
+    chosen: Chosen = lax.fori_loop(0, (end + size - 1) // size, block, nothing)
+    return chosen
+
+
+def _rows(array: jax.Array, first: jax.Array, size: int) -> jax.Array:
+    return lax.dynamic_slice_in_dim(array, first, size)
+
+
+def _put_rows(array: jax.Array, rows: jax.Array, first: jax.Array) -> jax.Array:
+    return lax.dynamic_update_slice_in_dim(array, rows, first, 0)
+
+
+def _steered_block(scores: jax.Array, wishes: Wishes, draw: DrawTokens, softcap: float | None) -> Chosen:
+    """All rows of a few; see `steered`."""
+    steer = wishes.steer
+
+    def choose(scores: jax.Array, softcap: float | None) -> jax.Array:
+        allowed: jax.Array = lax.cond(jnp.any(steer.masked), partial(_mask, steer=steer), lambda s: s, scores)
+        return draw(allowed, wishes.draw, wishes.positions, wishes.banned, softcap)
+
+    def with_adjusted(tokens: jax.Array) -> jax.Array:
+        return jnp.where(steer.adjusted, choose(_adjust(scores, steer, softcap), None), tokens)
+
+    tokens = choose(scores, softcap)
+    tokens = lax.cond(jnp.any(steer.adjusted), with_adjusted, lambda tokens: tokens, tokens)
+    logprobs, top, top_logprobs = lax.cond(
+        jnp.any(steer.reported),
+        lambda: _logprobs(_adjust(scores, steer, softcap), wishes.draw.temperature, tokens),
+        lambda: _logprobs_of_none(*scores.shape),
+    )
+    return Chosen(tokens, logprobs, top, top_logprobs)
+
+
+def _mask(scores: jax.Array, steer: Steer) -> jax.Array:
+    """Scores with -inf where a masked row's bit is not set."""
+    bits = (steer.allowed[:, :, None] >> jnp.arange(WORD, dtype=jnp.uint32)) & 1
+    allowed = bits.reshape(scores.shape[0], -1)[:, : scores.shape[1]] == 1
+    return jnp.where(allowed | ~steer.masked[:, None], scores, DROPPED)
+
+
+def _adjust(scores: jax.Array, steer: Steer, softcap: float | None) -> jax.Array:
+    """Scores -> logits after the softcap, penalties and bias; those that no row changes stay."""
+    logits = xla.softcap(scores, softcap)
+    row = jnp.arange(scores.shape[0])[:, None]
+    old = logits.at[row, steer.ids].get(mode="fill", fill_value=0)
+    new = jnp.where(old > 0, old / steer.scale, old * steer.scale) + steer.bias
+    return logits.at[row, steer.ids].set(new, mode="drop")
+
+
+def _logprobs(
+    logits: jax.Array, temperature: jax.Array, tokens: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Log-probabilities [rows] of tokens [rows], and the likeliest tokens with theirs."""
+    scaled = logits / jnp.where(temperature > 0, temperature, 1)[:, None]
+    total = jax.nn.logsumexp(scaled, axis=-1, keepdims=True)
+    best, top = lax.top_k(scaled, min(MAX_LOGPROBS, logits.shape[1]))
+    own = jnp.take_along_axis(scaled, jnp.maximum(tokens, 0)[:, None], axis=-1)
+    return (own - total)[:, 0], top.astype(jnp.int32), best - total
+
+
+def _logprobs_of_none(rows: int, vocabulary: int) -> tuple[Any, Any, Any]:
+    most = min(MAX_LOGPROBS, vocabulary)
+    return jnp.zeros(rows), jnp.zeros((rows, most), jnp.int32), jnp.zeros((rows, most))

@@ -4,7 +4,8 @@ JAX, no clock.
 One turn is some prompt chunks, up to a budget of tokens, then one window of decode steps for every request
 whose prompt is in but for its last token, which the window's first step runs. So a long prompt never holds up
 running requests by more than the budget, and a running request never holds up a new one by more than a
-window. Requests start in the order in which they came.
+window. Requests start in the order in which they came. While a steered request runs (types.Request), a turn
+has one step.
 
 A turn is planned before the results of the turn before it are read. A request that meets its stop token is
 therefore run for up to one window too many; those tokens are thrown away. An end by length is known
@@ -16,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from onechip.engine.types import NO_TOKEN, Event, FinishReason, Request
+from onechip.engine.types import NO_TOKEN, Event, FinishReason, Logprobs, Request
 
 NOT_FINITE = "the model's logits are not finite numbers"
 
@@ -31,7 +32,8 @@ class Limits:
         chunk_buckets: ascending; a prompt chunk is padded to the smallest bucket that holds it.
         shared_chunks: a chunk may hold parts of several prompts.
         window: decode steps of one program.
-        prefill_budget: padded prompt tokens of one turn; at least one chunk runs even if it is larger.
+        prefill_budget: padded prompt tokens of a turn for each of its steps; at least one chunk runs even if
+            it is larger.
     """
 
     row_buckets: tuple[int, ...]
@@ -124,11 +126,14 @@ class PrefillChunk:
 
 @dataclass(frozen=True, slots=True)
 class DecodeWindow:
-    """`steps` tokens for each (slot, request id) of `rows`; the program runs the first `bucket` slots."""
+    """`steps` tokens for each (slot, request id) of `rows`; the program runs the first `bucket` slots, or all
+    of them, one step, if it is steered.
+    """
 
     rows: tuple[tuple[int, str], ...]
     bucket: int
     steps: int
+    steered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,11 +151,14 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Tokens that came back for one slot, for the request that held it when they were asked for."""
+    """Tokens that came back for one slot, for the request that held it when they were asked for; `logprobs`
+    has one entry for each, or none at all.
+    """
 
     slot: int
     request_id: str
     tokens: tuple[int, ...]
+    logprobs: tuple[Logprobs, ...] = ()
 
 
 def initial(limits: Limits) -> State:
@@ -164,14 +172,20 @@ def submit(state: State, request: Request, stops: frozenset[int]) -> State:
 
 
 def cancel(state: State, request_id: str) -> tuple[State, list[Event]]:
-    """Forget a request wherever it is; its slot is free at once. Unknown ids (it ended meanwhile) change
+    """End a request wherever it is; its slot is free at once. Unknown ids (it ended meanwhile) change
     nothing.
     """
+    return end(state, Event(request_id, finish="cancelled"))
+
+
+def end(state: State, event: Event) -> tuple[State, list[Event]]:
+    """End a request with this event, its last; see `cancel`."""
+    request_id = event.request_id
     waiting = tuple(entry for entry in state.waiting if entry.request.id != request_id)
     slots = tuple(None if slot and slot.request.id == request_id else slot for slot in state.slots)
     if waiting == state.waiting and slots == state.slots:
         return state, []
-    return replace(state, waiting=waiting, slots=slots), [Event(request_id, finish="cancelled")]
+    return replace(state, waiting=waiting, slots=slots), [event]
 
 
 def _admit(state: State) -> State:
@@ -206,10 +220,10 @@ def _next_chunk(limits: Limits, slots: list[Running | None]) -> PrefillChunk | N
     return PrefillChunk(tuple(parts), _bucket(limits.chunk_buckets, limits.chunk_buckets[-1] - room))
 
 
-def _plan_prefills(limits: Limits, slots: list[Running | None]) -> tuple[PrefillChunk, ...]:
-    """Chunks within the budget; what is sent is noted in `slots`."""
+def _plan_prefills(limits: Limits, slots: list[Running | None], steps: int) -> tuple[PrefillChunk, ...]:
+    """Chunks within the budget of a turn of `steps`; what is sent is noted in `slots`."""
     chunks: list[PrefillChunk] = []
-    budget = limits.prefill_budget
+    budget = limits.prefill_budget * steps
     while (chunk := _next_chunk(limits, slots)) is not None:
         if chunks and chunk.bucket > budget:
             break
@@ -236,17 +250,23 @@ def plan(state: State) -> tuple[State, Turn]:
     """The next turn, and the state in which it has been sent."""
     state = _admit(state)
     slots = list(state.slots)
-    prefills = _plan_prefills(state.limits, slots)
+    prefills = _plan_prefills(state.limits, slots, 1 if _steered(slots) else state.limits.window)
     joins = _plan_joins(slots)
     ready = [(index, slot) for index, slot in enumerate(slots) if slot and slot.wants_tokens]
     if not ready:
         return replace(state, slots=tuple(slots)), Turn(prefills, joins, None)
-    steps = state.limits.window
+    steered = _steered(slots)
+    steps = 1 if steered else state.limits.window
     for index, slot in ready:
         slots[index] = replace(slot, scheduled=slot.scheduled + steps)
     rows = tuple((index, slot.request.id) for index, slot in ready)
     bucket = _bucket(state.limits.row_buckets, rows[-1][0] + 1)
-    return replace(state, slots=tuple(slots)), Turn(prefills, joins, DecodeWindow(rows, bucket, steps))
+    window = DecodeWindow(rows, bucket, steps, steered)
+    return replace(state, slots=tuple(slots)), Turn(prefills, joins, window)
+
+
+def _steered(slots: Sequence[Running | None]) -> bool:
+    return any(slot and slot.wants_tokens and slot.request.steered for slot in slots)
 
 
 def _cut(running: Running, tokens: tuple[int, ...]) -> tuple[tuple[int, ...], FinishReason | None]:
@@ -269,8 +289,8 @@ def apply(state: State, results: Sequence[Result]) -> tuple[State, list[Event]]:
         if running is None or running.request.id != result.request_id:
             continue
         tokens, finish = _cut(running, result.tokens)
-        events.append(
-            Event(result.request_id, tokens, finish, error=NOT_FINITE if finish == "error" else None)
-        )
+        error = NOT_FINITE if finish == "error" else None
+        logprobs = result.logprobs[: len(tokens)]
+        events.append(Event(result.request_id, tokens, finish, error=error, logprobs=logprobs))
         slots[result.slot] = None if finish else replace(running, emitted=running.emitted + len(tokens))
     return replace(state, slots=tuple(slots)), events

@@ -18,6 +18,7 @@ from onechip.engine.attention import Chunk
 from onechip.engine.chip import Chip
 from onechip.engine.placement import Precision
 from onechip.engine.plan import Plan, make_plan
+from onechip.engine.steering import Steering
 from onechip.engine.types import NO_TOKEN, EngineConfig, Progress
 from onechip.errors import CheckpointError
 from onechip.kernels.choice import choose
@@ -59,7 +60,7 @@ class LoadedEngine:
 
     Attributes:
         why_plain: what keeps the chip's own kernels from being used, None if nothing does.
-        join: executable. prefill, decode: executables by chunk and by row bucket.
+        join, forward, choose: executables. prefill, decode: executables by chunk and by row bucket.
         tokenizer: whose stop ids end requests; the server reads text with it, so that it is parsed once.
     """
 
@@ -73,6 +74,8 @@ class LoadedEngine:
     join: Executable
     prefill: dict[int, Executable]
     decode: dict[int, Executable]
+    forward: Executable
+    choose: Executable
     tokenizer: Tokenizer
     compiles: CompileCounter
 
@@ -119,6 +122,8 @@ def load(wishes: EngineConfig, progress: Progress) -> LoadedEngine:
         join=executables["join"],
         prefill={bucket: executables[f"prefill[{bucket}]"] for bucket in plan.chunk_buckets},
         decode={bucket: executables[f"decode[{bucket}]"] for bucket in plan.row_buckets},
+        forward=executables["forward"],
+        choose=executables["choose"],
         tokenizer=tokenizer,
         compiles=compiles,
     )
@@ -183,8 +188,17 @@ def _warm_up(loaded: LoadedEngine) -> None:
     active = np.zeros(bucket, np.bool_)
     active[0] = True
     loaded.state, tokens = loaded.decode[bucket](loaded.params, loaded.state, active)
+    _warm_up_steered(loaded)
     if NO_TOKEN in np.asarray(tokens)[:, 0]:
         raise CheckpointError(
             "The model's logits are not finite numbers: its weights are damaged, or too large for this "
             "dtype; fetch them again, or try --dtype f32."
         )
+
+
+def _warm_up_steered(loaded: LoadedEngine) -> None:
+    slots, config = loaded.plan.slots, loaded.config
+    steer, _ = Steering(slots, config.vocab, loaded.plan.context).steer(())
+    active = np.arange(slots) == 0
+    loaded.state, scores = loaded.forward(loaded.params, loaded.state, active)
+    loaded.state, _ = loaded.choose(loaded.state, scores, steer, active)

@@ -1,0 +1,208 @@
+"""Steered requests: guides, penalties, bias and log-probabilities, alone and among others."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from onechip.engine.types import MAX_LOGIT_BIAS, Event, Guide, Logprobs, Request, SamplingParams
+from onechip.errors import EngineError, RequestError
+from onechip.models import decoder
+from onechip.models.config import read_config
+from onechip.models.tokenizer import Tokenizer
+from onechip.models.weights import load_weights
+from tests.engine.conftest import ACORN, Client
+
+_names = itertools.count()
+
+
+class Only:
+    """Allows the tokens of one set, and keeps what it was told."""
+
+    def __init__(self, tokens: Sequence[int]) -> None:
+        self.tokens = tokens
+        self.taken: list[int] = []
+
+    def forbid(self, allowed: NDArray[np.uint32]) -> None:
+        mask = np.zeros_like(allowed)
+        for token in self.tokens:
+            mask[token // 32] |= np.uint32(1 << token % 32)
+        allowed &= mask
+
+    def take(self, token: int) -> None:
+        self.taken.append(token)
+
+
+class Fails(Only):
+    """Cannot go on after three tokens."""
+
+    def forbid(self, allowed: NDArray[np.uint32]) -> None:
+        if len(self.taken) == 3:
+            raise EngineError("the guide is lost")
+        super().forbid(allowed)
+
+
+def request(prompt: tuple[int, ...], guides: tuple[Guide, ...] = (), **sampling: object) -> Request:
+    params = SamplingParams(**{"max_tokens": 40, **sampling})  # type: ignore[arg-type]
+    return Request(f"steered{next(_names)}", prompt, params, guides)
+
+
+def asking(entry: Request, count: int = 5) -> Request:
+    """The same request, which wants to know log-probabilities too."""
+    return Request(f"{entry.id}-asks", entry.prompt, replace(entry.sampling, logprobs=count), entry.guides)
+
+
+def renamed(entry: Request) -> Request:
+    return Request(f"{entry.id}-again", entry.prompt, entry.sampling, entry.guides)
+
+
+def logprobs(client: Client, entry: Request) -> list[Logprobs]:
+    return [found for event in client.events[entry.id] for found in event.logprobs]
+
+
+def test_steered_steps_give_what_windows_give(client: Client, questions: list[tuple[int, ...]]) -> None:
+    """Asking for log-probabilities changes no token, drawn or not, alone, among others, or of others."""
+    plain = [request(prompt) for prompt in questions[:20]]
+    plain += [request(prompt, temperature=1.3, seed=n, top_k=40) for n, prompt in enumerate(questions[:20])]
+    wanted = client.run(*plain)
+    assert client.run(*(asking(entry) for entry in plain)) == wanted
+    assert client.run(asking(renamed(plain[25]))) == wanted[25:26]
+    others = client.run(*(renamed(entry) for entry in plain), request(questions[30], logprobs=0))
+    assert others[:-1] == wanted
+    assert all(not event.logprobs for entry in plain for event in client.events[entry.id])
+
+
+def test_log_probabilities_are_those_of_the_model(client: Client, questions: list[tuple[int, ...]]) -> None:
+    """Against the whole forward pass in float32; the engine's own arithmetic is bf16 and int8."""
+    config = read_config(ACORN)
+    params = load_weights(ACORN, config, dense_dtype=jnp.dtype(jnp.float32))
+    entry, hot = (
+        request(questions[0], logprobs=20),
+        request(questions[0], logprobs=3, temperature=2.0, seed=5),
+    )
+    answers = client.run(entry, hot)
+    for asked, answer in zip((entry, hot), answers, strict=True):
+        found = logprobs(client, asked)
+        assert len(found) == len(answer) > 10
+        text = (*asked.prompt, *answer)
+        tokens, positions = jnp.asarray(text)[None], jnp.arange(len(text))[None]
+        logits = decoder.forward(config, params, tokens, positions, dtype=jnp.dtype(jnp.float32))[0]
+        scaled = np.asarray(logits, np.float64)[len(asked.prompt) - 1 : -1] / (
+            asked.sampling.temperature or 1
+        )
+        truth = scaled - np.logaddexp.reduce(scaled, axis=-1, keepdims=True)
+        for row, token, told in zip(truth, answer, found, strict=True):
+            assert told.chosen == pytest.approx(row[token], abs=0.15)
+            assert len(told.top) == asked.sampling.logprobs
+            values = [value for _, value in told.top]
+            assert values == sorted(values, reverse=True)
+            np.testing.assert_allclose(
+                values, np.sort(row)[::-1][: len(values)], atol=0.15 if row.max() > -3 else 1
+            )
+    assert any(told.chosen < told.top[0][1] for told in logprobs(client, hot)), (
+        "a draw is not always the likeliest"
+    )
+
+
+def test_a_guide_says_what_may_come(client: Client, questions: list[tuple[int, ...]]) -> None:
+    """At every temperature, for the first token too, and nobody else notices."""
+    beside = [request(prompt) for prompt in questions[:6]]
+    wanted = client.run(*beside)
+    sets = [(5, 40, 300), (7,), tuple(range(100, 164))]
+    guides = [Only(tokens) for tokens in sets for _ in range(2)]
+    guided = [
+        request(questions[20], (guide,), temperature=4.0 * (n % 2), seed=n, ignore_eos=True)
+        for n, guide in enumerate(guides)
+    ]
+    given = client.run(*guided, *(renamed(entry) for entry in beside))
+    assert given[len(guided) :] == wanted
+    for guide, answer in zip(guides, given, strict=False):
+        assert len(answer) == 40
+        assert set(answer) <= set(guide.tokens)
+        assert guide.taken == answer[: len(guide.taken)]
+        assert len(guide.taken) >= 39, "the end needs no telling"
+    assert len(set(given[5])) > 5, "what the guide leaves is drawn from"
+
+
+def test_every_guide_must_allow_a_token(client: Client, questions: list[tuple[int, ...]]) -> None:
+    both = (Only((9, 10, 11)), Only((11, 12)))
+    assert client.run(request(questions[0], both, max_tokens=5)) == [[11] * 5]
+
+
+def test_a_guide_that_fails_ends_its_request_alone(client: Client, questions: list[tuple[int, ...]]) -> None:
+    lost, other = request(questions[0], (Fails((9,)),)), request(questions[1])
+    wanted = client.run(other)
+    answers = client.run(lost, again := renamed(other))
+    assert answers[0] == [9, 9, 9]
+    assert client.events[lost.id][-1] == Event(lost.id, finish="error", error="the guide is lost")
+    assert (client.finish(again.id), answers[1]) == (client.finish(other.id), wanted[0])
+
+
+def test_the_guide_decides_about_the_end(
+    client: Client, questions: list[tuple[int, ...]], tokenizer: Tokenizer
+) -> None:
+    stop = min(tokenizer.stop_ids)
+    entry = request(questions[0], (Only((stop,)),))
+    assert client.run(entry) == [[stop]]
+    assert client.finish(entry.id) == "stop"
+
+
+ADDED: list[dict[str, Any]] = [
+    {"frequency_penalty": 1.5},
+    {"presence_penalty": 9.0},
+    {"logit_bias": ((11, 40.0), (12, 39.0), (13, -100.0))},
+    {"logit_bias": ((11, 30.0),), "frequency_penalty": 2.0, "presence_penalty": -1.0},
+]
+
+
+@pytest.mark.parametrize("asked", ADDED)
+def test_penalties_and_bias(client: Client, questions: list[tuple[int, ...]], asked: dict[str, Any]) -> None:
+    """Log-probabilities are those of the same step without penalties, changed by what was asked."""
+    entry = request(questions[3], logprobs=20, ignore_eos=True, **asked)
+    answer, params = client.run(entry)[0], entry.sampling
+    assert answer != client.run(request(questions[3], ignore_eos=True))[0]
+    told = logprobs(client, entry)
+    assert [step.top[0][0] for step in told] == answer
+    for step in range(0, len(answer), 8):
+        so_far = answer[:step]
+        before = request((*entry.prompt, *so_far), logprobs=20, max_tokens=1)
+        client.run(before)
+        shifts = [
+            value
+            - params.frequency_penalty * so_far.count(id)
+            - params.presence_penalty * (id in so_far)
+            + dict(params.logit_bias).get(id, 0)
+            - dict(told[step].top)[id]
+            for id, value in logprobs(client, before)[0].top
+            if id in dict(told[step].top)
+        ]
+        assert len(shifts) > 3
+        assert max(shifts) - min(shifts) < 0.01, "they differ by the normalisation alone"
+
+
+def test_repetition_penalty_counts_the_prompt(client: Client, questions: list[tuple[int, ...]]) -> None:
+    """With a huge one nothing comes twice; the arithmetic is tested in test_sampling.py."""
+    entry = request(questions[3], ignore_eos=True, repetition_penalty=1e9, max_tokens=30)
+    answer = client.run(entry)[0]
+    assert len(set(answer)) == len(answer)
+    assert not set(answer) & set(entry.prompt)
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"logit_bias": tuple((n, 1.0) for n in range(MAX_LOGIT_BIAS + 1))}, "logit_bias names 1025 tokens"),
+        ({"logit_bias": ((10**6, 1.0),)}, "logit_bias has token 1000000, but"),
+        ({"logprobs": 21}, "logprobs must be 0 to 20"),
+    ],
+)
+def test_what_cannot_be_steered_is_refused(client: Client, asked: dict[str, Any], says: str) -> None:
+    with pytest.raises(RequestError, match=says):
+        client.engine.submit(request((1, 2, 3), **asked))
