@@ -17,19 +17,28 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 
 from onechip.engine.core import Engine
-from onechip.engine.types import Dtype, EngineConfig, Event, Request, SamplingParams
+from onechip.engine.types import Dtype, EngineConfig, Event, Guide, Request, SamplingParams
 from onechip.models.source import resolve_model
 
 LEVELS = (1, 8, 64)
 PROMPT_TOKENS = 128
 OUTPUT_TOKENS = 128
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What requests ask for beside their length; each gets guides of its own."""
+
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    guides: Callable[[], tuple[Guide, ...]] = tuple
 
 
 class Load:
@@ -54,25 +63,28 @@ class Load:
                     self._open.discard(event.request_id)
             self._changed.notify_all()
 
-    def submit(self, prompt_tokens: int, output_tokens: int) -> str:
+    def submit(self, prompt_tokens: int, output_tokens: int, wish: Wish | None = None) -> str:
         name = f"r{self._count}"
         self._count += 1
         prompt = self._rng.integers(self._vocab // 2, self._vocab, prompt_tokens).tolist()
         with self._changed:
             self._open.add(name)
-        params = SamplingParams(max_tokens=output_tokens, ignore_eos=True)
-        self._engine.submit(Request(name, tuple(prompt), params))
+        wish = wish or Wish()
+        params = SamplingParams(max_tokens=output_tokens, ignore_eos=True, **wish.sampling)
+        self._engine.submit(Request(name, tuple(prompt), params, wish.guides()))
         return name
 
     def wait(self) -> None:
         with self._changed:
             self._changed.wait_for(lambda: not self._open)
 
-    def seconds(self, requests: int, prompt_tokens: int, output_tokens: int) -> float:
+    def seconds(
+        self, requests: int, prompt_tokens: int, output_tokens: int, wish: Wish | None = None
+    ) -> float:
         """Wall time of so many requests at once."""
         began = time.perf_counter()
         for _ in range(requests):
-            self.submit(prompt_tokens, output_tokens)
+            self.submit(prompt_tokens, output_tokens, wish)
         self.wait()
         return time.perf_counter() - began
 

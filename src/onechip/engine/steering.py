@@ -8,7 +8,9 @@ arrays, while the device computes the logits that they will be applied to.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
+import jax
 import numpy as np
 from numpy.typing import NDArray
 
@@ -64,7 +66,8 @@ class Steering:
         self._vocabulary = vocabulary
         self._most = adjustable(vocabulary, context)
         self._requests: dict[str, tuple[Request, Adjustments | None]] = {}
-        self._no_change = self._unchanged()
+        # What a step does not need is on the device already; handing it over costs more than a tiny model.
+        self._nothing: Steer = jax.device_put(self._unsteered())
 
     def add(self, request: Request) -> None:
         """A request begins; one that is not steered is of no interest."""
@@ -92,28 +95,24 @@ class Steering:
         """What holds for the next token of each (slot, request id), and the ends of requests whose guides
         fail.
         """
-        allowed = np.full((self._slots, words(self._vocabulary)), 0xFFFFFFFF, np.uint32)
-        masked, adjusted, reported = (np.zeros(self._slots, np.bool_) for _ in range(3))
-        ids, scale, bias = self._no_change
-        failed: list[Event] = []
-        for slot, request_id in rows:
-            request, adjustments = self._requests.get(request_id, (None, None))
-            if request is None:
-                continue
-            reported[slot] = request.sampling.logprobs is not None
-            try:
-                for guide in request.guides:
-                    guide.forbid(allowed[slot])
-                    masked[slot] = True
-            except EngineError as error:
-                failed.append(Event(request_id, finish="error", error=str(error)))
-                masked[slot] = False
-            if adjustments is not None:
-                if not adjusted.any():
-                    ids, scale, bias = self._unchanged()
-                adjustments.write(ids[slot], scale[slot], bias[slot])
-                adjusted[slot] = True
-        return Steer(allowed, masked, adjusted, reported, ids, scale, bias), failed
+        known = [(slot, *self._requests[id]) for slot, id in rows if id in self._requests]
+        guided = [(slot, request) for slot, request, _ in known if request.guides]
+        adjusted = [(slot, adjustments) for slot, _, adjustments in known if adjustments is not None]
+        reported = [slot for slot, request, _ in known if request.sampling.logprobs is not None]
+        steer, failed = self._nothing, []
+        if guided:
+            allowed = np.full((self._slots, words(self._vocabulary)), 0xFFFFFFFF, np.uint32)
+            failed = _forbid(guided, allowed)
+            steer = replace(steer, allowed=allowed, masked=self._flags(slot for slot, _ in guided))
+        if adjusted:
+            ids, scale, bias = changes = self._no_changes()
+            for slot, adjustments in adjusted:
+                adjustments.write(*(array[slot] for array in changes))
+            flags = self._flags(slot for slot, _ in adjusted)
+            steer = replace(steer, adjusted=flags, ids=ids, scale=scale, bias=bias)
+        if reported:
+            steer = replace(steer, reported=self._flags(reported))
+        return steer, failed
 
     def reported(self, rows: Sequence[tuple[int, str]]) -> dict[int, int]:
         """How many of the likeliest tokens each slot wants to know, of those that want log-probabilities."""
@@ -124,10 +123,31 @@ class Steering:
                 found[slot] = request.sampling.logprobs
         return found
 
-    def _unchanged(self) -> tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.float32]]:
+    def _flags(self, slots: Iterable[int]) -> NDArray[np.bool_]:
+        flags = np.zeros(self._slots, np.bool_)
+        flags[list(slots)] = True
+        return flags
+
+    def _no_changes(self) -> tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.float32]]:
         shape = self._slots, self._most
-        return (
-            np.full(shape, self._vocabulary, np.int32),
-            np.ones(shape, np.float32),
-            np.zeros(shape, np.float32),
-        )
+        ids = np.full(shape, self._vocabulary, np.int32)
+        return ids, np.ones(shape, np.float32), np.zeros(shape, np.float32)
+
+    def _unsteered(self) -> Steer:
+        ids, scale, bias = self._no_changes()
+        nobody = self._flags(())
+        allowed = np.zeros((self._slots, words(self._vocabulary)), np.uint32)
+        return Steer(allowed, nobody, nobody, nobody, ids, scale, bias)
+
+
+def _forbid(guided: Sequence[tuple[int, Request]], allowed: NDArray[np.uint32]) -> list[Event]:
+    """Ask the guides of each slot about its row of `allowed` -> the ends of requests whose guides fail."""
+    failed: list[Event] = []
+    for slot, request in guided:
+        try:
+            for guide in request.guides:
+                guide.forbid(allowed[slot])
+        except EngineError as error:
+            failed.append(Event(request.id, finish="error", error=str(error)))
+            allowed[slot] = 0xFFFFFFFF
+    return failed
