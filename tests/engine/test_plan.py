@@ -123,6 +123,10 @@ def test_acorn_needs_what_was_planned(acorn_engine: Engine) -> None:
     assert tree_bytes(loaded.state.cache) == plan.cache_bytes
     for executable in (*loaded.prefill.values(), *loaded.decode.values()):
         assert executable.memory_analysis().temp_size_in_bytes <= plan.scratch_bytes
+    steered = [executable.memory_analysis() for executable in (loaded.forward, loaded.choose)]
+    scores = steered[0].output_size_in_bytes - steered[0].alias_size_in_bytes
+    assert scores >= 4 * plan.slots * loaded.config.vocab
+    assert max(scores + found.temp_size_in_bytes for found in steered) <= plan.scratch_bytes
 
 
 @pytest.mark.parametrize("case", ["e2b", "e4b", "12b", "31b"])

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from onechip.engine import cache
+from onechip.engine import cache, sampling
 from onechip.engine.chip import Chip
 from onechip.engine.placement import Precision, fetched_bytes
 from onechip.engine.scheduler import Limits
@@ -106,7 +106,8 @@ def scratch_bytes(config: ModelConfig, slots: int, precision: Precision) -> int:
     keys = max(config.sliding_window + chunk, 3 * SPAN_BLOCK)
     scores = 3 * heads * keys
     blocks = 2 * slots * SPAN_BLOCK * max(layer.kv_heads * layer.head_dim for layer in config.layers)
-    logits = 4 * slots * config.vocab
+    steered = sampling.BLOCK_ROWS * config.vocab * 4  # rows that are changed, masked and sorted at a time
+    logits = 4 * slots * config.vocab + steered
     # Plain JAX expands a quantised weight where it is used; a float32 head is laid out once more for its
     # product.
     packs = precision.kernels.packs
