@@ -187,6 +187,30 @@ def test_a_schema_behind_references_is_found() -> None:
     assert call_of("a:{zip:1,a:{zip:2}},l:[3],other:4", tools) == expected
 
 
+def test_alternatives_in_a_schema_have_the_same_right() -> None:
+    """What one of them allows is not turned into what another one does."""
+    text, number = {"type": "string"}, {"type": "number"}
+    properties = {
+        "o": {"anyOf": [{"properties": {"x": text}}, {"properties": {"x": number}}]},
+        "any": {"anyOf": [{}, {"type": "null"}]},  # Python's Optional[Any]
+        "l": {"oneOf": [{"type": "array", "items": text}, {"type": "array"}]},
+        "m": {"oneOf": [{"type": "object", "additionalProperties": text}, {"additionalProperties": True}]},
+        "c": {"anyOf": [{"const": "12"}, {"type": "null"}]},
+    }
+    given = f"o:{{x:1}},any:{Q}null{Q},l:[1,{Q}1{Q}],m:{{y:true}},c:12"
+    expected = {"o": {"x": 1}, "any": "null", "l": [1, "1"], "m": {"y": True}, "c": "12"}
+    assert call_of(given, [tool("f", **properties)]) == expected
+
+
+def test_a_schema_of_many_references_to_itself_takes_no_time() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"a": {"$ref": "#/$defs/A"}},
+        "$defs": {"A": {"anyOf": [{"$ref": "#/$defs/A"} for _ in range(1000)]}},
+    }
+    assert call_of("a:1", [{"type": "function", "function": {"name": "f", "parameters": schema}}]) == {"a": 1}
+
+
 def test_markers_spelled_in_ordinary_tokens_are_text() -> None:
     spelled = [id for character in "<tool_call|><|channel>" for id in TOKENIZER.encode(character)]
     assert result(spelled) == ("<tool_call|><|channel>", "", [])
@@ -225,6 +249,13 @@ def test_the_name_comes_before_the_arguments_are_complete() -> None:
 def test_a_call_that_is_cut_off_in_its_name_is_dropped(header: str) -> None:
     parser = ChatParser(TOKENIZER, TOOLS, [2])
     assert parser.push(TOKENIZER.encode(f"Look.<|tool_call>{header}")) == [Text("Look.")]
+    assert parser.finish(cut_off=True) == []
+
+
+@pytest.mark.parametrize("name", ["", "tho", "thought"])
+def test_a_channel_that_is_cut_off_in_its_name_is_no_thought(name: str) -> None:
+    parser = ChatParser(TOKENIZER, TOOLS, [2])
+    assert parser.push(TOKENIZER.encode(f"<|channel>{name}")) == []
     assert parser.finish(cut_off=True) == []
 
 

@@ -143,10 +143,11 @@ class ChatParser:
         """What is still held back at the end of the answer; an open call is completed to valid JSON.
 
         Args:
-            cut_off: the answer ended for want of room. Then a call whose name may be incomplete is dropped.
+            cut_off: the answer ended for want of room. Then a call or a channel whose name may be incomplete
+                is dropped.
         """
         self._on_text(self._decoder.finish())
-        if cut_off and self._state == "call header":
+        if cut_off and self._state in ("call header", "channel name"):
             self._state = "content"
         self._end_section()
         return self._take()

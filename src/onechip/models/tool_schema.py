@@ -11,6 +11,9 @@ from typing import Any
 
 from onechip.errors import RequestError
 
+_SAYING = frozenset({"type", "enum", "const", "properties", "items", "$ref", "anyOf", "oneOf", "allOf"})
+"""Keywords of which one at least tells what a value may be."""
+
 _TYPE_OF = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
 
 
@@ -73,38 +76,48 @@ class Schema:
         types: names of the JSON types that the node allows; empty where it does not say.
     """
 
-    def __init__(self, node: Any, root: Any = None) -> None:
-        self._root = node if root is None else root
-        self._nodes = [found for found in self._alternatives(node, depth=0) if isinstance(found, Mapping)]
-        self.types = frozenset(type for found in self._nodes for type in _types_of(found))
+    def __init__(self, *nodes: Any, root: Any = None) -> None:
+        """What fits any of `nodes`; `root` is the whole schema, the first of them where it is not given."""
+        self._root = nodes[0] if root is None and nodes else root
+        self._nodes = self._alternatives(nodes)
+        types = frozenset(type for node in self._nodes for type in _types_of(node))
+        self._anything = any(map(_may_be_anything, self._nodes))
+        self.types = frozenset() if self._anything else types
 
     def property(self, name: str) -> Schema:
         """The schema of member `name` of an object."""
-        for node in self._nodes:
-            properties = node.get("properties")
-            if isinstance(properties, Mapping) and name in properties:
-                return Schema(properties[name], self._root)
-        return self._member("additionalProperties")
+        known = [properties for properties in self._said("properties") if name in properties]
+        if known:
+            return Schema(*(properties[name] for properties in known), root=self._root)
+        if self._anything or any(node.get("additionalProperties") is True for node in self._nodes):
+            return Schema()
+        return Schema(*self._said("additionalProperties"), root=self._root)
 
     def items(self) -> Schema:
         """The schema of an array's elements."""
-        return self._member("items")
+        if self._anything or any(map(_may_hold_anything, self._nodes)):
+            return Schema()
+        return Schema(*self._said("items"), root=self._root)
 
-    def _member(self, keyword: str) -> Schema:
-        members = (node[keyword] for node in self._nodes if isinstance(node.get(keyword), Mapping))
-        return Schema(next(members, {}), self._root)
+    def _said(self, keyword: str) -> list[Mapping[str, Any]]:
+        """What the alternatives say of `keyword`, where it is an object."""
+        return [node[keyword] for node in self._nodes if isinstance(node.get(keyword), Mapping)]
 
-    def _alternatives(self, node: Any, depth: int) -> Iterable[Any]:
-        """The node and what it may be instead: targets of $ref, members of anyOf, oneOf and allOf."""
-        if not isinstance(node, Mapping) or depth > 8:  # a schema may refer to itself
-            return
-        yield node
-        if isinstance(node.get("$ref"), str):
-            yield from self._alternatives(self._resolve(node["$ref"]), depth + 1)
-        for keyword in ("anyOf", "oneOf", "allOf"):
-            members = node.get(keyword)
-            for member in members if isinstance(members, list) else ():
-                yield from self._alternatives(member, depth + 1)
+    def _alternatives(self, nodes: Iterable[Any]) -> list[Mapping[str, Any]]:
+        """The nodes and what they may be instead: targets of $ref, members of anyOf, oneOf and allOf."""
+        found: dict[int, Mapping[str, Any]] = {}
+        waiting = list(nodes)
+        while waiting:
+            node = waiting.pop()
+            if not isinstance(node, Mapping) or id(node) in found:  # a schema may refer to itself
+                continue
+            found[id(node)] = node
+            if isinstance(node.get("$ref"), str):
+                waiting.append(self._resolve(node["$ref"]))
+            for keyword in ("anyOf", "oneOf", "allOf"):
+                members = node.get(keyword)
+                waiting += members if isinstance(members, list) else ()
+        return list(found.values())
 
     def _resolve(self, reference: str) -> Any:
         """The node at a local reference such as `#/$defs/City`; None if there is none."""
@@ -122,3 +135,17 @@ def _types_of(node: Mapping[str, Any]) -> Iterable[str]:
         yield from (type.lower() for type in said if isinstance(type, str))
     elif isinstance(node.get("enum"), list):
         yield from (_TYPE_OF.get(type(value), "object") for value in node["enum"])
+    elif "const" in node:
+        yield _TYPE_OF.get(type(node["const"]), "object")
+
+
+def _may_be_anything(node: Mapping[str, Any]) -> bool:
+    """Whether an alternative says nothing, as in the schema of Python's `Optional[Any]`."""
+    members = [*(node.get("anyOf") or ()), *(node.get("oneOf") or ())]
+    return any(
+        member is True or (isinstance(member, Mapping) and _SAYING.isdisjoint(member)) for member in members
+    )
+
+
+def _may_hold_anything(node: Mapping[str, Any]) -> bool:
+    return "array" in _types_of(node) and node.get("items", True) is True
