@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import jax
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import onechip.ladder
 import onechip.models
@@ -62,6 +64,23 @@ class Client:
 
     def finish(self, request_id: str) -> str | None:
         return self.events[request_id][-1].finish
+
+
+class Only:
+    """A guide that allows the tokens of one set, and keeps what it was told."""
+
+    def __init__(self, tokens: Sequence[int]) -> None:
+        self.tokens = tokens
+        self.taken: list[int] = []
+
+    def forbid(self, allowed: NDArray[np.uint32]) -> None:
+        mask = np.zeros_like(allowed)
+        for token in self.tokens:
+            mask[token // 32] |= np.uint32(1 << token % 32)
+        allowed &= mask
+
+    def take(self, token: int) -> None:
+        self.taken.append(token)
 
 
 @pytest.fixture(scope="session")

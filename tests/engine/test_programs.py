@@ -21,13 +21,15 @@ from onechip.engine.attention import Chunk
 from onechip.engine.cache import Cache
 from onechip.engine.plan import Plan
 from onechip.engine.programs import State, joins_of
-from onechip.engine.types import Request
+from onechip.engine.steering import Steering
+from onechip.engine.types import Request, SamplingParams
 from onechip.kernels import xla
 from onechip.kernels.xla import PlainKernels
 from onechip.models import decoder
 from onechip.models.config import ModelConfig, read_config
 from onechip.models.layout import Params
 from onechip.models.weights import load_weights
+from tests.engine.conftest import Only
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 CASES = ("e2b", "e4b", "12b", "31b", "gemma3", "llama3", "mistral")
@@ -79,7 +81,9 @@ def compiled(case: str, name: str) -> Any:
         "join": programs.join,
         "decode": partial(programs.decode, computation, plan().window),
         "decode_step": decode_logits,
-        "forward": partial(decoder.forward, config, dtype=jnp.float32),
+        "whole": partial(decoder.forward, config, dtype=jnp.float32),
+        "forward": partial(programs.forward, computation),
+        "choose": partial(programs.choose, computation),
     }
     return jax.jit(functions[name], compiler_options=xla.compiler_options(jax.default_backend()))
 
@@ -149,6 +153,36 @@ def test_logits_of_decode_are_transformers(case: str) -> None:
         np.testing.assert_allclose(logits[0], truth, rtol=1e-4, atol=1e-4 * np.abs(truth).max())
 
 
+@pytest.mark.parametrize("case", ["e2b", "mistral"])
+@pytest.mark.parametrize("temperature", [0.0, 2.5])
+def test_log_probabilities_are_transformers(case: str, temperature: float) -> None:
+    """With a softcap and without: log_softmax of transformers' logits over the temperature."""
+    text = texts(case)[0]
+    whole = np.concatenate([text.prompt, text.continuation])
+    last = len(text.prompt) - 1
+    device = Device(case)
+    given = [Only([token]) for token in text.continuation.tolist()]
+    device.prefill(0, text.prompt, 64, 64)
+    drawn = SamplingParams(temperature=temperature, logprobs=20)
+    device.state = compiled(case, "join")(
+        device.state, joins_of(((0, Request("", tuple(text.prompt.tolist()), drawn)),), SLOTS)
+    )
+    active = np.arange(SLOTS) == 0
+    for position in range(last, last + 20):
+        steering = Steering(SLOTS, device.config.vocab, CONTEXT)
+        steering.add(Request("r", (2,), drawn, (given[position - last],)))
+        steer, _ = steering.steer([(0, "r")])
+        device.state, scores = compiled(case, "forward")(device.params, device.state, active)
+        device.state, chosen = compiled(case, "choose")(device.state, scores, steer, active)
+        scaled = text.logits[position].astype(np.float64) / (temperature or 1)
+        truth = scaled - np.logaddexp.reduce(scaled)
+        token = whole[position + 1]
+        assert chosen.tokens[0] == token
+        np.testing.assert_allclose(chosen.logprobs[0], truth[token], atol=1e-3)
+        np.testing.assert_allclose(chosen.top_logprobs[0], np.sort(truth)[::-1][:20], atol=1e-3)
+        np.testing.assert_allclose(truth[np.asarray(chosen.top[0])], chosen.top_logprobs[0], atol=1e-3)
+
+
 @pytest.mark.parametrize("case", ["e2b", "31b", "gemma3", "llama3", "mistral"])
 def test_joining_and_leaving_does_not_disturb_the_others(case: str) -> None:
     """Two texts in eight slots, joined at different times, chunks between windows, slots used again."""
@@ -190,7 +224,7 @@ def test_prompts_longer_than_a_block_of_keys(length: int) -> None:
     whole = np.concatenate([prompt, produced])[None]
     padded = np.pad(whole, ((0, 0), (0, 640 - whole.shape[1])))
     unfused = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), load_weights(GOLDEN / "e2b", config))
-    logits = np.asarray(compiled("e2b", "forward")(unfused, padded, np.arange(640, dtype=np.int32)[None]))
+    logits = np.asarray(compiled("e2b", "whole")(unfused, padded, np.arange(640, dtype=np.int32)[None]))
     np.testing.assert_array_equal(logits[0, length - 1 : length + 3].argmax(-1), produced)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,26 +17,9 @@ from onechip.models import decoder
 from onechip.models.config import read_config
 from onechip.models.tokenizer import Tokenizer
 from onechip.models.weights import load_weights
-from tests.engine.conftest import ACORN, Client
+from tests.engine.conftest import ACORN, Client, Only
 
 _names = itertools.count()
-
-
-class Only:
-    """Allows the tokens of one set, and keeps what it was told."""
-
-    def __init__(self, tokens: Sequence[int]) -> None:
-        self.tokens = tokens
-        self.taken: list[int] = []
-
-    def forbid(self, allowed: NDArray[np.uint32]) -> None:
-        mask = np.zeros_like(allowed)
-        for token in self.tokens:
-            mask[token // 32] |= np.uint32(1 << token % 32)
-        allowed &= mask
-
-    def take(self, token: int) -> None:
-        self.taken.append(token)
 
 
 class Fails(Only):
