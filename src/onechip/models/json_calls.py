@@ -15,8 +15,8 @@ from typing import Any, Literal, NoReturn
 from onechip.models.chat_parser import CallArguments, CallClose, CallOpen, Delta, Text, append_delta
 from onechip.models.tokenizer import Tokenizer
 
-_OPEN, _CLOSE = "<tool_call>", "</tool_call>"
-_KEYS = ("name", "parameters", "arguments", "type", "id", "function")
+OPEN, CLOSE = "<tool_call>", "</tool_call>"
+KEYS = ("name", "parameters", "arguments", "type", "id", "function")
 """Keys that a call may begin with; an answer that begins with another is text."""
 
 _HEAD = re.compile(r'\s*(?:\[\s*)?(?:\{\s*(?:"(?P<key>[^"]*)(?P<quote>")?)?)?')
@@ -91,28 +91,28 @@ class JsonCallParser:
         assert head is not None  # it also matches nothing at all
         key = head["key"]
         if head["quote"] is not None:
-            self._state = "whole" if key in _KEYS else "text"
-        elif head.end() < len(self._held) or (key and not any(known.startswith(key) for known in _KEYS)):
+            self._state = "whole" if key in KEYS else "text"
+        elif head.end() < len(self._held) or (key and not any(known.startswith(key) for known in KEYS)):
             self._state = "text"
 
     def _pass_marker(self) -> bool:
         """Go on behind the next marker, if it is there; else show what can not be the beginning of one."""
         if self._state in ("start", "whole"):
             return False
-        marker = _CLOSE if self._state == "call" else _OPEN
+        marker = CLOSE if self._state == "call" else OPEN
         position = self._held.find(marker, self._searched)
         if position >= 0:
             before, self._held = self._held[:position], self._held[position + len(marker) :]
             self._searched = 0
-            if marker == _OPEN:
+            if marker == OPEN:
                 self._emit_text(before)
                 self._state = "call"
             else:
-                self._end_call(before, _CLOSE)
+                self._end_call(before, CLOSE)
             return True
         lengths = range(len(marker) - 1, 0, -1)
         certain = len(self._held) - next((n for n in lengths if self._held.endswith(marker[:n])), 0)
-        if marker == _CLOSE:
+        if marker == CLOSE:
             self._searched = certain
         else:
             self._emit_text(self._held[:certain])
@@ -124,7 +124,7 @@ class JsonCallParser:
         calls = _calls_in(text)
         self._state = "after call" if calls else "text"
         if not calls:
-            self._emit_text(f"{_OPEN}{text}{closer}")
+            self._emit_text(f"{OPEN}{text}{closer}")
         for name, arguments in calls:
             self._emit_call(name, arguments)
 

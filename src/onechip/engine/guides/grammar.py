@@ -19,24 +19,14 @@ from llguidance.gbnf_to_lark import any_to_lark
 from llguidance.numpy import fill_next_token_bitmask
 
 from onechip.engine.guides.masks import Mask, allow
-from onechip.engine.guides.schema_errors import where_it_fails
 from onechip.engine.guides.vocabulary import Vocabulary
 from onechip.errors import EngineError, RequestError
+from onechip.models.call_grammar import call_grammar
+from onechip.models.json_grammar import SchemaError, check_json_schema, json_grammar
 from onechip.models.tokenizer import Tokenizer
 
 _KEPT = 256
 """Grammars that are kept compiled; one takes from a few kB to about 1 MB."""
-
-_COMPACT: llguidance._lib.JsonCompileOptions = {
-    "whitespace_flexible": False,
-    "item_separator": ", ?",
-    "key_separator": ": ?",
-    "lenient": False,
-    "coerce_one_of": False,
-}
-"""Small models that may write blanks write them without end, so JSON comes in one line. Python writes a blank
-behind "," and ":", JavaScript none, and models have learnt from both: either may come.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +103,7 @@ class Grammars:
         """Any JSON object, in one line."""
         return self.json_schema({"type": "object"}, param)
 
-    def json_schema(self, schema: Mapping[str, Any] | bool, param: str) -> Grammar:
+    def json_schema(self, schema: Mapping[str, Any], param: str) -> Grammar:
         """JSON that satisfies `schema`, in one line: a blank may follow "," and ":", none is elsewhere.
 
         Members come in the order of `properties`; keywords that say nothing of a value are passed over.
@@ -122,10 +112,13 @@ class Grammars:
             RequestError: `schema` uses what llguidance does not enforce, or allows nothing. It says where.
         """
         try:
-            return self._compiled(_json_grammar(schema))
+            check_json_schema(schema)
+            return self._compiled(json_grammar(schema))
+        except SchemaError as error:
+            message = f"{param}{error.where} cannot be compiled: {error.reason}."
         except ValueError as error:
-            step, reason = where_it_fails(schema, str(error), _json_error)
-            raise RequestError(f"{param}{step} cannot be compiled: {reason}.", param=param) from None
+            message = f"{param} cannot be compiled: {_first_line(str(error))}."
+        raise RequestError(message, param=param)
 
     def regex(self, pattern: str, param: str) -> Grammar:
         """Text that `pattern`, in the syntax of Rust's regex crate, matches as a whole.
@@ -173,29 +166,23 @@ class Grammars:
         return self._of_lark(text, param)
 
     def calls(
-        self,
-        tools: Sequence[Mapping[str, Any]],
-        *,
-        required: bool,
-        only: str | None = None,
-        many: bool = True,
-        param: str = "tools",
+        self, tools: Sequence[Mapping[str, Any]], *, required: bool, many: bool = True, param: str = "tools"
     ) -> Grammar:
         """Calls of `tools` whose arguments satisfy the tools' schemas, in the notation that the model writes.
 
         Where the model may think first, `AfterThought` puts this behind the thought.
 
         Args:
-            tools: OpenAI's tool definitions.
-            required: the answer is calls and nothing else. Otherwise text is free until a call begins, and
-                the arguments of tools that are not `strict` may be any object.
-            only: the one function that may be called.
+            tools: OpenAI's tool definitions, those that may be called.
+            required: the answer is calls and nothing else. Otherwise text is free until a call begins, and a
+                tool that is not `strict` may be called with any object.
             many: several calls may come, one after the other.
 
         Raises:
-            RequestError: a schema that must be kept cannot be; it says where in which tool.
+            RequestError: the schema of a tool cannot be held to; it says which, where and why.
         """
-        raise NotImplementedError
+        text = call_grammar(self._vocabulary.tokenizer, tools, required=required, many=many, param=param)
+        return self._of_lark(text, param)
 
     def _of_lark(self, text: str, param: str) -> Grammar:
         try:
@@ -213,16 +200,6 @@ class Grammars:
         size = self._vocabulary.size
         stop_ids = frozenset(id for id in self._vocabulary.tokenizer.stop_ids if id < size)
         return Grammar(matcher, stop_ids, -(-size // 32))
-
-
-def _json_grammar(schema: Mapping[str, Any] | bool) -> str:
-    text = json.dumps(schema, ensure_ascii=False)
-    return llguidance.LLMatcher.grammar_from_json_schema(text, overrides=_COMPACT)
-
-
-def _json_error(schema: Any) -> str:
-    """What llguidance says against a schema, "" if nothing."""
-    return llguidance.LLMatcher.validate_grammar(_json_grammar(schema))
 
 
 def _first_line(message: str) -> str:

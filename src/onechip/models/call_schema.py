@@ -1,0 +1,316 @@
+"""JSON schemas -> rules for values in Gemma 4's notation of calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import Any
+
+from onechip.models.call_notation import ANY_TEXT, INTEGER, NUMBER, Rules, in_order, literal
+from onechip.models.json_grammar import SchemaError, check_json_schema, json_rule
+from onechip.models.schema_merge import (
+    Conflict,
+    additional,
+    exclusive,
+    merged,
+    resolved,
+    says_something,
+    type_names,
+    value_type,
+    values,
+)
+from onechip.models.string_forms import FORMATS, search
+
+_KEYWORDS = {
+    "object": ("properties", "required", "additionalProperties", "minProperties", "maxProperties"),
+    "array": ("items", "prefixItems", "minItems", "maxItems"),
+    "string": ("pattern", "minLength", "maxLength", "format"),
+    "number": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+}
+"""Types -> the keywords that speak of them; they say which types are meant where `type` does not."""
+
+_TYPES = frozenset({*_KEYWORDS, "integer", "boolean", "null"})
+
+_REFUSED = {
+    *("not", "if", "then", "else", "$dynamicRef", "$recursiveRef"),
+    *("patternProperties", "propertyNames", "unevaluatedProperties"),
+    *("dependentRequired", "dependentSchemas", "dependencies"),
+    *("contains", "minContains", "maxContains", "uniqueItems", "additionalItems", "unevaluatedItems"),
+}
+_HARMLESS = {"uniqueItems": False, "unevaluatedProperties": True, "unevaluatedItems": True}
+"""Keywords of these that allow everything with this value."""
+
+_LARGEST = 10**18
+"""As with numbers that have no bounds, integers have 18 digits at the most."""
+
+_MAX_STEPS = 64
+"""How many references and parts may have to be followed to the end of one schema."""
+
+
+class ArgumentRules:
+    """Makes rules of one tool's schema. A value that they allow satisfies it. Not all that do are allowed:
+    members come in one order, and an object whose members are named has others only if the schema says so.
+    """
+
+    def __init__(self, rules: Rules, root: Any) -> None:
+        """Args: root: the schema of the parameters, the target of `#`."""
+        self._rules = rules
+        self._root = root
+        self._referenced: dict[str, str] = {}
+
+    def arguments(self) -> str:
+        """The object of arguments.
+
+        Raises:
+            SchemaError: a part of the schema cannot be held to, or nothing satisfies it.
+        """
+        return self._one_of(self._alternatives(self._joined({"type": "object"}, self._root, ""), ""))
+
+    def _one_of(self, expressions: Sequence[str]) -> str:
+        return self._rules.rule(" | ".join(expressions))
+
+    def _of(self, node: Any, where: str) -> str:
+        """What satisfies `node`."""
+        if node is False:
+            raise SchemaError(where, "allows nothing")
+        if not isinstance(node, Mapping) or not says_something(node):
+            return self._rules.any()
+        reference = node.get("$ref")
+        if reference is not None and not says_something({**node, "$ref": None}):
+            return self._of_reference(reference, where)
+        return self._one_of(self._alternatives(node, where))
+
+    def _of_reference(self, reference: str, where: str) -> str:
+        """What satisfies the target of a reference, which may be inside of itself."""
+        if reference not in self._referenced:
+            self._referenced[reference] = name = self._rules.reserve()
+            self._rules.define(name, self._of(self._target(reference, where), where))
+        return self._referenced[reference]
+
+    def _target(self, reference: Any, where: str) -> Any:
+        if not isinstance(reference, str) or not reference.startswith("#"):
+            raise SchemaError(f"{where}.$ref", "is no reference into the same schema (#/...)")
+        try:
+            return resolved(self._root, reference)
+        except LookupError as error:
+            raise SchemaError(f"{where}.$ref", str(error.args[0])) from None
+
+    def _joined(self, node: Mapping[str, Any], other: Any, where: str) -> Mapping[str, Any]:
+        """What satisfies both schemas."""
+        if other is False:
+            raise SchemaError(where, "allows nothing")
+        try:
+            return merged(node, other) if isinstance(other, Mapping) else node
+        except Conflict as error:
+            raise SchemaError(where, str(error)) from None
+
+    def _flat(self, node: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+        """`node` with what it refers to, and with all parts of `allOf`, in one."""
+        for _ in range(_MAX_STEPS):
+            node = {key: value for key, value in node.items() if value is not None or key == "const"}
+            if "$ref" in node:
+                target = self._target(node.pop("$ref"), where)
+                node = self._joined(node, target, where)
+            elif "allOf" in node:
+                for index, part in enumerate(node.pop("allOf")):
+                    node = self._joined(node, part, f"{where}.allOf[{index}]")
+            else:
+                return node
+        raise SchemaError(where, "refers to itself without end")
+
+    def _alternatives(self, node: Mapping[str, Any], where: str) -> list[str]:
+        """Rules of which each allows a part of what satisfies `node`."""
+        node = self._flat(node, where)
+        for keyword in ("anyOf", "oneOf"):
+            if keyword in node:
+                rest = {key: value for key, value in node.items() if key != keyword}
+                return self._of_members(rest, node[keyword], f"{where}.{keyword}", keyword == "oneOf")
+        self._check_keywords(node, where)
+        listed = values(node)
+        return self._typed(node, where) if listed is None else self._listed(node, listed, where)
+
+    def _of_members(
+        self, rest: Mapping[str, Any], members: Sequence[Any], where: str, one: bool
+    ) -> list[str]:
+        """Rules for the members of anyOf or oneOf, each together with what stands beside them."""
+        paths = {f"{where}[{index}]": member for index, member in enumerate(members) if member is not False}
+        if not paths:
+            raise SchemaError(where, "allows nothing")
+        if one:
+            self._check_exclusive(paths)
+        if not says_something(rest):
+            return [self._of(member, path) for path, member in paths.items()]
+        return [self._of(self._joined(rest, member, path), path) for path, member in paths.items()]
+
+    def _check_exclusive(self, paths: Mapping[str, Any]) -> None:
+        flat = {
+            path: self._flat(member, path) if isinstance(member, Mapping) else {}
+            for path, member in paths.items()
+        }
+        for (first, node), (second, other) in combinations(flat.items(), 2):
+            if not exclusive(node, other):
+                raise SchemaError(
+                    second, f"may hold together with {first}: use anyOf for alternatives that overlap"
+                )
+
+    def _check_keywords(self, node: Mapping[str, Any], where: str) -> None:
+        for keyword, value in node.items():
+            if keyword in _REFUSED and not (keyword in _HARMLESS and value == _HARMLESS[keyword]):
+                raise SchemaError(f"{where}.{keyword}", "cannot be held to")
+        for name in self._types(node):
+            if name not in _TYPES:
+                raise SchemaError(f"{where}.type", f"is {name!r}, which is no type of JSON")
+
+    def _types(self, node: Mapping[str, Any]) -> frozenset[str]:
+        """The types that `node` allows; where it does not say, those that its keywords speak of."""
+        if node.get("type"):
+            types = type_names(node["type"])
+        else:
+            types = frozenset(
+                name for name, keywords in _KEYWORDS.items() if not node.keys().isdisjoint(keywords)
+            )
+        if "number" in types:
+            types -= {"integer"}
+        return types | {"null"} if types and node.get("nullable") is True else types
+
+    def _listed(self, node: Mapping[str, Any], listed: Sequence[Any], where: str) -> list[str]:
+        """Rules of the values of enum or const that are of a type that `node` allows."""
+        for keyword in (keyword for keywords in _KEYWORDS.values() for keyword in keywords):
+            if keyword in node:
+                raise SchemaError(f"{where}.{keyword}", "cannot be held to beside enum or const")
+        types = self._types(node)
+        kept = [value for value in listed if not types or value_type(value) in _with_integer(types)]
+        if node.get("nullable") is True and None not in kept:
+            kept.append(None)
+        if not kept:
+            raise SchemaError(where, "allows nothing: no listed value is of its type")
+        texts = [value for value in kept if isinstance(value, str) and value]
+        others = [self._rules.value(value) for value in kept if value not in texts]
+        return [self._rules.string(" | ".join(map(literal, texts))), *others] if texts else others
+
+    def _typed(self, node: Mapping[str, Any], where: str) -> list[str]:
+        """A rule for each type that `node` allows."""
+        return [self._of_type(name, node, where) for name in sorted(self._types(node))] or [self._rules.any()]
+
+    def _of_type(self, name: str, node: Mapping[str, Any], where: str) -> str:
+        if name == "object":
+            return self._object(node, where)
+        if name == "array":
+            return self._array(node, where)
+        if name == "string":
+            return self._string(node, where)
+        if name == "boolean":
+            return self._rules.rule('"true" | "false"')
+        if name == "null":
+            return '"null"'
+        return self._number(name, node, where)
+
+    def _object(self, node: Mapping[str, Any], where: str) -> str:
+        members: dict[str, Any] = dict(node.get("properties", {}))
+        others = additional(node)
+        required = node.get("required", ())
+        needed = set(required) if isinstance(required, list) else set()  # a boolean in the oldest drafts
+        for name in needed - members.keys():
+            members[name] = others
+        pairs = []
+        for name in in_order(members):
+            path = f"{where}.properties.{name}"
+            if members[name] is not False:
+                pairs.append((f"{self._rules.key(name)} {self._of(members[name], path)}", name in needed))
+            elif name in needed:
+                raise SchemaError(path, "is required, but nothing may be there")
+        least, most = _count(node, "minProperties", where), _count(node, "maxProperties", where)
+        if least > len(needed):
+            raise SchemaError(f"{where}.minProperties", "cannot be held to beyond what is required")
+        if "maxProperties" in node and (most < len(pairs) or others is not False):
+            raise SchemaError(f"{where}.maxProperties", "cannot be held to")
+        extra = ""
+        if others is not False:
+            extra = f"{self._rules.free_key(members)} {self._of(others, f'{where}.additionalProperties')}"
+        return self._rules.rule(f'"{{" {self._members(pairs, extra)} "}}"')
+
+    def _members(self, pairs: Sequence[tuple[str, bool]], extra: str) -> str:
+        """Members in order, with commas between them.
+
+        Args:
+            pairs: each member, and whether it must be there.
+            extra: what may follow any number of times; "" for nothing.
+        """
+        first = f'({extra} ("," {extra})*)?' if extra else '""'
+        rest = f'("," {extra})*' if extra else '""'
+        for pair, needed in reversed(pairs):
+            rest_rule = self._rules.rule(rest)
+            first = f"{pair} {rest_rule}" if needed else f"{pair} {rest_rule} | {self._rules.rule(first)}"
+            rest = f'"," {pair} {rest_rule}' if needed else f'("," {pair})? {rest_rule}'
+        return self._rules.rule(first)
+
+    def _array(self, node: Mapping[str, Any], where: str) -> str:
+        ahead = node.get("prefixItems", [])
+        others = node.get("items", "prefixItems" not in node)
+        if isinstance(others, list):
+            raise SchemaError(f"{where}.items", "is a list, as in older drafts: call it prefixItems")
+        least, most = _count(node, "minItems", where), _count(node, "maxItems", where, len(ahead))
+        bounded = "maxItems" in node or others is False
+        most = min(most, len(ahead)) if others is False else most
+        elements = [self._of(item, f"{where}.prefixItems[{index}]") for index, item in enumerate(ahead)]
+        if bounded:
+            elements = elements[:most]
+        more = least - len(elements)
+        if bounded and (least > most or (more > 0 and others is False)):
+            raise SchemaError(f"{where}.minItems", "is more than there can be")
+        tail = ""
+        if others is not False and (not bounded or most > len(elements)):
+            item = self._of(others, f"{where}.items")
+            limit = str(most - len(elements)) if bounded else ""
+            tail = f'("," {item}){{{max(more, 0)},{limit}}}'
+            if not elements:
+                limit = str(most - 1) if bounded else ""
+                tail = f'{item} ("," {item}){{{max(more - 1, 0)},{limit}}}'
+                tail = tail if least else f"({tail})?"
+        for index in range(len(elements) - 1, -1, -1):
+            element = f'"," {elements[index]}' if index else elements[index]
+            tail = f"{element} {tail}" if index < least else f"({element} {tail})?"
+        return self._rules.rule(f'"[" {tail} "]"')
+
+    def _string(self, node: Mapping[str, Any], where: str) -> str:
+        forms = []
+        if "pattern" in node:
+            try:
+                forms.append(search(str(node["pattern"])))
+            except ValueError as error:
+                raise SchemaError(f"{where}.pattern", f"is no regex that can be held to: {error}") from None
+        if "format" in node:
+            if node["format"] not in FORMATS:
+                known = ", ".join(FORMATS)
+                raise SchemaError(f"{where}.format", f"is {node['format']!r}; known are {known}")
+            forms.append(FORMATS[node["format"]])
+        if "minLength" in node or "maxLength" in node:
+            least, most = _count(node, "minLength", where), _count(node, "maxLength", where)
+            limit = most if "maxLength" in node else ""
+            if "maxLength" in node and least > most:
+                raise SchemaError(f"{where}.minLength", "is more than maxLength")
+            forms.append(f"(?s:.{{{least},{limit}}})")
+        return self._rules.rule(self._rules.string(" & ".join(f"/{form}/" for form in forms) or ANY_TEXT))
+
+    def _number(self, name: str, node: Mapping[str, Any], where: str) -> str:
+        bounds = {keyword: node[keyword] for keyword in _KEYWORDS["number"] if keyword in node}
+        if not bounds:
+            return self._rules.terminal(INTEGER if name == "integer" else NUMBER)
+        schema = {"type": name, **bounds}
+        try:
+            check_json_schema(schema)
+        except SchemaError as error:
+            raise SchemaError(where, error.reason) from None
+        return self._rules.rule(json_rule(schema))
+
+
+def _with_integer(types: frozenset[str]) -> frozenset[str]:
+    return types | {"integer"} if "number" in types else types
+
+
+def _count(node: Mapping[str, Any], keyword: str, where: str, default: int = 0) -> int:
+    """The value of a keyword that counts something."""
+    value = node.get(keyword, default)
+    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0 or value != int(value):
+        raise SchemaError(f"{where}.{keyword}", "is no whole number from 0 on")
+    return int(value)

@@ -1,0 +1,95 @@
+"""JSON schemas -> llguidance's grammars of JSON, and where in a schema a part is that cannot be compiled."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import llguidance
+
+_COMPACT = {
+    "whitespace_flexible": False,
+    "item_separator": ", ?",
+    "key_separator": ": ?",
+    "lenient": False,
+    "coerce_one_of": False,
+}
+"""Small models that may write blanks write them without end, so JSON comes in one line. Python writes a blank
+behind "," and ":", JavaScript none, and models have learnt from both: either may come.
+"""
+
+_DEFINITIONS = ("$defs", "definitions")
+_MAPS = (*_DEFINITIONS, "properties", "patternProperties", "dependentSchemas")
+_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
+_SINGLES = ("items", "additionalProperties", "not")
+
+
+class SchemaError(ValueError):
+    """A JSON schema that answers cannot be held to.
+
+    Args:
+        where: the path of the part inside the schema, such as `.properties.city`; "" for all of it.
+        reason: what is wrong, without a full stop.
+    """
+
+    def __init__(self, where: str, reason: str) -> None:
+        super().__init__(f"{where} {reason}".strip())
+        self.where = where
+        self.reason = reason
+
+
+def json_grammar(schema: Mapping[str, Any]) -> str:
+    """A grammar for LLMatcher, unchecked."""
+    return llguidance.LLMatcher.grammar_from_lark(f"start: {json_rule(schema)}")
+
+
+def json_rule(schema: Mapping[str, Any]) -> str:
+    """What stands in a Lark rule for JSON that satisfies `schema`, in one line."""
+    return f"%json {json.dumps({**schema, 'x-guidance': _COMPACT}, ensure_ascii=False)}"
+
+
+def check_json_schema(schema: Any) -> None:
+    """See to it that a grammar can be made of `schema`.
+
+    Raises:
+        SchemaError: it cannot, and this is where.
+    """
+    reason = _error(schema)
+    if not reason:
+        return
+    known = schema if isinstance(schema, Mapping) else {}
+    definitions = {key: known[key] for key in _DEFINITIONS if key in known}
+    path, node, found = "", schema, True
+    while found:
+        found = False
+        for step, member in _members(node):
+            if isinstance(member, Mapping) and _error({**definitions, **member}) == reason:
+                path, node, found = path + step, member, True
+                break
+    raise SchemaError(path, reason)
+
+
+def _error(schema: Any) -> str:
+    """What llguidance says against a schema; "" if nothing."""
+    if not isinstance(schema, Mapping):
+        return "is no object"
+    text = llguidance.LLMatcher.grammar_from_json_schema(json.dumps(schema))
+    message = llguidance.LLMatcher.validate_grammar(text)
+    # Of a regex error the last line says what it is, the others show where.
+    return message.rpartition("error: ")[2].strip().rstrip(".")
+
+
+def _members(node: Any) -> Iterator[tuple[str, Any]]:
+    """The schemas inside a schema; definitions first, as others refer to them."""
+    if not isinstance(node, Mapping):
+        return
+    for keyword in _MAPS:
+        members = node.get(keyword)
+        if isinstance(members, Mapping):
+            yield from ((f".{keyword}.{name}", member) for name, member in members.items())
+    for keyword in _LISTS:
+        members = node.get(keyword)
+        if isinstance(members, list):
+            yield from ((f".{keyword}[{index}]", member) for index, member in enumerate(members))
+    yield from ((f".{keyword}", node[keyword]) for keyword in _SINGLES if keyword in node)

@@ -1,0 +1,166 @@
+"""JSON schemas that hold at once are made one; of alternatives, whether they exclude each other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+Node = Mapping[str, Any]
+
+ANNOTATIONS = {
+    *("title", "description", "default", "example", "examples", "deprecated", "readOnly", "writeOnly"),
+    *("$schema", "$id", "$comment", "$defs", "definitions", "discriminator"),
+}
+"""Keywords that say nothing of a value."""
+
+_LARGEST = ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties")
+_SMALLEST = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties")
+
+TYPE_OF = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null", list: "array"}
+"""Python's types -> JSON's; what is not in it is an object."""
+
+
+class Conflict(ValueError):
+    """Schemas cannot be made one; the message names the keyword."""
+
+
+def says_something(node: Node) -> bool:
+    """Whether any value could be against `node`; null counts as left out."""
+    return any(
+        keyword not in ANNOTATIONS and (value is not None or keyword == "const")
+        for keyword, value in node.items()
+    )
+
+
+def resolved(root: Any, reference: str) -> Any:
+    """The schema at a reference such as `#/$defs/City` in the schema `root`.
+
+    Raises:
+        LookupError: there is none; the message says so.
+    """
+    node = root
+    steps = reference.removeprefix("#").strip("/").split("/") if reference not in ("#", "#/") else []
+    for step in steps:
+        step = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(node, Mapping) and step in node:
+            node = node[step]
+        elif isinstance(node, list) and step.isdecimal() and int(step) < len(node):
+            node = node[int(step)]
+        else:
+            raise LookupError(f"refers to {reference}, which is not there")
+    return node
+
+
+def merged(first: Node, second: Node) -> dict[str, Any]:
+    """A schema for what satisfies both.
+
+    Raises:
+        Conflict: there is none that is as simple.
+    """
+    _check_closed(first, second)
+    result = dict(first)
+    for keyword, value in second.items():
+        result[keyword] = _both(keyword, result[keyword], value) if keyword in result else value
+    return result
+
+
+def _check_closed(first: Node, second: Node) -> None:
+    """`additionalProperties` speaks of the members that stand beside it, not of those of a merged schema."""
+    for node, other in ((first, second), (second, first)):
+        strangers = other.get("properties", {}).keys() - node.get("properties", {}).keys()
+        if strangers and node.get("additionalProperties", True) is not True:
+            raise Conflict("additionalProperties beside members that another part of the schema adds")
+
+
+def _both(keyword: str, first: Any, second: Any) -> Any:
+    if first == second or keyword in ANNOTATIONS:
+        return first
+    if keyword == "properties":
+        common = {name: {"allOf": [first[name], second[name]]} for name in first.keys() & second.keys()}
+        return {**first, **second, **common}
+    if keyword == "required":
+        return [*first, *(name for name in second if name not in first)]
+    if keyword in _LARGEST:
+        return max(first, second)
+    if keyword in _SMALLEST:
+        return min(first, second)
+    if keyword == "type":
+        return sorted(_common_types(type_names(first), type_names(second)))
+    if keyword == "enum":
+        return [value for value in first if any(same(value, other) for other in second)]
+    raise Conflict(f"two different values of {keyword} that hold at once")
+
+
+def type_names(said: Any) -> frozenset[str]:
+    """The types that the keyword `type` lists."""
+    return frozenset(name.lower() for name in ([said] if isinstance(said, str) else said))
+
+
+def _common_types(first: frozenset[str], second: frozenset[str]) -> Iterable[str]:
+    both = first & second
+    if "integer" in first | second and "number" in first | second and "number" not in both:
+        both |= {"integer"}
+    return both
+
+
+def same(first: Any, second: Any) -> bool:
+    """Whether two JSON values are equal; Python takes True for 1."""
+    return json.dumps(first, sort_keys=True) == json.dumps(second, sort_keys=True)
+
+
+def additional(node: Node) -> Any:
+    """The schema of members that `properties` does not name; false where it forbids them.
+
+    JSON Schema allows any unless it says otherwise. A model should write what it was told of, so here an
+    object whose members are named has no others unless it says otherwise.
+    """
+    return node.get("additionalProperties", "properties" not in node)
+
+
+def values(node: Node) -> list[Any] | None:
+    """The values that `enum` or `const` lists; None if there is neither."""
+    if "const" in node:
+        return [node["const"]]
+    found: list[Any] | None = node.get("enum")
+    return found
+
+
+def value_type(value: Any) -> str:
+    """JSON's name of a value's type."""
+    return TYPE_OF.get(type(value), "object")
+
+
+def exclusive(first: Node, second: Node) -> bool:
+    """Whether nothing can satisfy both, as far as types, listed values and required members tell.
+
+    Members count as forbidden where `additional` says so.
+    """
+    types, others = _types(first), _types(second)
+    if types and others and not set(_common_types(types, others)):
+        return True
+    listed, other_listed = values(first), values(second)
+    if listed is not None and other_listed is not None:
+        return not any(same(value, other) for value in listed for other in other_listed)
+    if types != {"object"} or others != {"object"}:
+        return False
+    members, other_members = first.get("properties", {}), second.get("properties", {})
+    needed, other_needed = set(first.get("required", ())), set(second.get("required", ()))
+    if needed - other_members.keys() and other_needed - members.keys():
+        return additional(first) is additional(second) is False
+    common = needed & other_needed & members.keys() & other_members.keys()
+    return any(
+        isinstance(members[name], Mapping)
+        and isinstance(other_members[name], Mapping)
+        and exclusive(members[name], other_members[name])
+        for name in common
+    )
+
+
+def _types(node: Node) -> frozenset[str]:
+    if node.get("type"):
+        return type_names(node["type"])
+    listed = values(node)
+    if listed is not None:
+        return frozenset(value_type(value) for value in listed)
+    return frozenset({"object"}) if "properties" in node else frozenset()
