@@ -1,5 +1,5 @@
-# What there is to do here: demo, test, check, native, sanitize, bench, bench-engine, bench-cpu, bench-client, acorn,
-# golden. Each sets up what it needs in .venv.
+# What there is to do here: demo, test, check, native, sanitize, bench, bench-engine, bench-cpu, bench-client,
+# bench-rigs, acorn, golden. Each sets up what it needs in .venv.
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin

@@ -154,7 +154,7 @@ def of_record(record: CellRecord, cpu_all_s: float) -> dict[str, Figures]:
     )
     theirs = ours._replace(
         tok_s=tokens * 1e9 / (over - first),
-        tpot_mean_ms=fmean(map(_tpot_ms, requests)),
+        tpot_mean_ms=_mean([_tpot_ms(request) for request in requests if timing.output_tokens(request) > 1]),
         itl_mean_ms=_mean(gaps),
         gaps=len(gaps) / len(requests),
         edges_ms=(over - last) / 1e6,
@@ -168,7 +168,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _tpot_ms(request: RequestRecord) -> float:
-    """By vLLM's definition."""
+    """By vLLM's definition, which leaves answers of one token out."""
     return (request.event_ns[-1] - request.event_ns[0]) / 1e6 / (timing.output_tokens(request) - 1)
 
 

@@ -72,9 +72,23 @@ def alike(leaves: Sequence[Leaf], dtype: Any) -> list[Leaf]:
         return [_widened(leaf) if isinstance(leaf, Int4) else leaf for leaf in leaves]
     if len({leaf.scale.dtype for leaf in leaves}) == 1:
         return list(leaves)
-    # Ours are numbers that float16 holds exactly, and a GGUF file's are float16.
-    return [Int4(leaf.packed, leaf.scale.astype(np.float16)) for leaf in leaves]
+    return [Int4(leaf.packed, _in_float16(leaf.scale)) for leaf in leaves]
 
 
 def _widened(leaf: Int4) -> Int8:
-    return Int8(unpack(np.asarray(leaf.packed)), np.asarray(leaf.scale).astype(np.float16))
+    return Int8(unpack(np.asarray(leaf.packed)), _in_float16(leaf.scale))
+
+
+def _in_float16(scale: Leaf) -> NDArray[np.float16]:
+    """Scales in float16, which holds ours and a GGUF file's exactly, but not every bfloat16.
+
+    Raises CheckpointError if some are too large or too small for it.
+    """
+    half: NDArray[np.float16] = np.asarray(scale).astype(np.float16)
+    wide = np.asarray(scale).astype(np.float32)
+    if (lost := half != wide).any():
+        raise CheckpointError(
+            f"An int4 weight has the scale {wide[lost][0]:g}, which float16 cannot hold; int4 weights of one "
+            "product with scales of two kinds, and --dtype w8a8 and w8a16, need that: take --dtype bf16."
+        )
+    return half

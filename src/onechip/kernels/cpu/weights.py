@@ -49,11 +49,11 @@ def pack(
     outputs, inputs = sum(part.shape[0] for part in parts), parts[0].shape[1]
     rows = panel_rows(outputs, paired)
     stored = _stored(parts)
-    data = (arena or _ARENA).take((len(rows), _panel_bytes(stored, inputs)))
     values = [_values(part, inputs) for part in parts]
     scales = [_scales(part, inputs) for part in parts if isinstance(part, Int4 | Int8)]
     if len({scale.dtype for scale in scales}) > 1:
         raise ValueError("the scales of one weight's parts have two dtypes")
+    data = (arena or _ARENA).take((len(rows), _panel_bytes(stored, inputs)))
     sizes = ctypes.c_size_t(len(rows)), ctypes.c_size_t(inputs), _address(data)
     pointers = [_pointers(arrays, rows) for arrays in (values, scales) if arrays]
     getattr(library.load(), f"onechip_pack_{stored}")(*map(_address, pointers), *sizes)
