@@ -31,6 +31,37 @@ FLAGS = (
 ANSWER_S = 60.0
 """A busy machine of two cores takes seconds to start it."""
 
+TEXT = "document.body.innerText"
+WIDE = "document.documentElement.scrollWidth"
+OUTSIDE = """[...document.querySelectorAll("body *")].filter(found => {
+  const box = found.getBoundingClientRect();
+  return box.width && box.right > innerWidth + 1 && !found.closest(".scroll, svg, pre");
+}).map(found => found.outerHTML.slice(0, 120))"""
+"""Elements that reach over the right edge, but for what stands in boxes that scroll by themselves."""
+CONTRAST = """(() => {
+  const light = colour => {
+    const [r, g, b] = colour.match(/[\\d.]+/g).slice(0, 3).map(part => {
+      const share = part / 255;
+      return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+    });
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const behind = found => {
+    for (let at = found; at; at = at.parentElement) {
+      const colour = getComputedStyle(at).backgroundColor;
+      if (colour.startsWith("rgb(")) return colour;
+    }
+    return "rgb(255, 255, 255)";
+  };
+  const texts = "p, li, td, th, dt, dd, summary, figcaption, h1, h2, h3, a, button, label, pre, code";
+  const worst = [...document.querySelectorAll(texts)].map(found => {
+    const [a, b] = [light(getComputedStyle(found).color), light(behind(found))].sort((x, y) => y - x);
+    return [(a + 0.05) / (b + 0.05), found.outerHTML.slice(0, 80)];
+  });
+  return worst.sort((x, y) => x[0] - y[0])[0];
+})()"""
+"""The lowest contrast of text (WCAG 2.2), and where."""
+
 
 class Tab:
     """One page of the browser.
@@ -62,10 +93,10 @@ class Tab:
             case "Page.loadEventFired":
                 self._loaded = True
 
-    def open(self, path: Path) -> None:
-        """Loads a file, to the end."""
+    def open(self, page: Path | str) -> None:
+        """Loads a file or an address, to the end."""
         self._loaded = False
-        self.send("Page.navigate", url=path.absolute().as_uri())
+        self.send("Page.navigate", url=page if isinstance(page, str) else page.absolute().as_uri())
         while not self._loaded:
             self._browser.receive(self)
 
@@ -83,9 +114,29 @@ class Tab:
 
     def ask(self, expression: str) -> Any:
         """The value of a JavaScript expression in the page."""
-        answer = self.send("Runtime.evaluate", expression=expression, returnByValue=True)
+        answer = self.send("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
+
+    def wait_for(self, expression: str) -> Any:
+        """The value of an expression as soon as it is true."""
+        end = time.monotonic() + ANSWER_S
+        while not (value := self.ask(expression)):
+            assert time.monotonic() < end, f"{expression} did not come true; it shows {self.ask(TEXT)}"
+            time.sleep(0.01)
+        return value
+
+    def write(self, text: str) -> None:
+        """Types text where the focus is."""
+        self.send("Input.insertText", text=text)
+
+    def press(self, key: str, *, shift: bool = False) -> None:
+        """Presses a key, such as Enter, Tab, Escape."""
+        code = {"Enter": 13, "Tab": 9, "Escape": 27, " ": 32}[key]
+        held: dict[str, Any] = {"key": key, "windowsVirtualKeyCode": code, "modifiers": 8 if shift else 0}
+        typed = {"Enter": {"text": "\r"}, " ": {"text": " "}}.get(key, {})
+        self.send("Input.dispatchKeyEvent", type="keyDown", **held, **typed)
+        self.send("Input.dispatchKeyEvent", type="keyUp", **held)
 
     def screenshot(self, path: Path) -> None:
         """The whole page, as PNG."""

@@ -16,43 +16,12 @@ from onechip.ladder.report.html import page
 from onechip.ladder.rollup import roll_up
 from onechip.ladder.summary import summarise
 from tests import browser
-from tests.browser import Tab
+from tests.browser import CONTRAST, OUTSIDE, WIDE, Tab
 from tests.ladder.made_ladder import MadeLadder
 
 pytestmark = pytest.mark.skipif(
     browser.CHROMIUM is None, reason="there is no chromium here (Debian: chromium)"
 )
-
-WIDE = "document.documentElement.scrollWidth"
-OUTSIDE = """[...document.querySelectorAll("body *")].filter(found => {
-  const box = found.getBoundingClientRect();
-  return box.width && box.right > innerWidth + 1 && !found.closest(".scroll, svg");
-}).map(found => found.outerHTML.slice(0, 120))"""
-"""Elements that reach over the right edge, but for tables in boxes that scroll by themselves."""
-CONTRAST = """(() => {
-  const light = colour => {
-    const [r, g, b] = colour.match(/[\\d.]+/g).slice(0, 3).map(part => {
-      const share = part / 255;
-      return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
-    });
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-  };
-  const behind = found => {
-    for (let at = found; at; at = at.parentElement) {
-      const colour = getComputedStyle(at).backgroundColor;
-      if (colour.startsWith("rgb(")) return colour;
-    }
-    return "rgb(255, 255, 255)";
-  };
-  const texts = "p, li, td, th, dt, dd, summary, figcaption, h1, h2, h3, a";
-  const worst = [...document.querySelectorAll(texts)].map(found => {
-    const [a, b] = [light(getComputedStyle(found).color), light(behind(found))].sort((x, y) => y - x);
-    return [(a + 0.05) / (b + 0.05), found.outerHTML.slice(0, 80)];
-  });
-  return worst.sort((x, y) => x[0] - y[0])[0];
-})()"""
-"""The lowest contrast of text (WCAG 2.2), and where."""
-
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:

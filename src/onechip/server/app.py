@@ -18,6 +18,7 @@ from onechip.errors import AuthenticationError, NotFoundError, OnechipError
 from onechip.server import parsing
 from onechip.server.errors import error_response, json_response, on_bug, on_http_exception, on_known_error
 from onechip.server.openapi import document
+from onechip.server.page import page
 from onechip.server.routes import QUESTIONS, REFUSED, VIEWS, Question, View
 from onechip.server.service import Service
 from onechip.server.streams import ClientGone
@@ -44,6 +45,7 @@ def create_app(service: Service, on_loaded: Callable[[], None]) -> Starlette:
             *(_view(service, view) for view in VIEWS),
             *(_refusal(path, instead) for path, instead in REFUSED.items()),
             Route("/openapi.json", _openapi, methods=["GET"]),
+            Route("/", page, methods=["GET"]),
         ],
         middleware=[Middleware(_RequireKey, key=service.config.api_key)] if service.config.api_key else [],
         exception_handlers={
