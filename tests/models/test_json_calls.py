@@ -55,6 +55,9 @@ def outcome(deltas: Sequence[Delta]) -> Outcome:
 F = '{"name": "f", "parameters": {"city": "Où {[\\"}", "days": [1, 2]}}'
 F_CALL = ("f", {"city": 'Où {["}', "days": [1, 2]})
 
+MARK = '{"name": "f", "arguments": {"a": "x</tool_call>y \\" </tool_call>"}}'
+MARK_CALL = ("f", {"a": 'x</tool_call>y " </tool_call>'})
+
 
 @pytest.mark.parametrize("window", [1, 3, 1000])
 @pytest.mark.parametrize(
@@ -80,6 +83,10 @@ F_CALL = ("f", {"city": 'Où {["}', "days": [1, 2]})
         (f"<tool_call>{F}</tool_call> Done.", "Done.", [F_CALL]),
         (f"<tool_call>\n{F}", "", [F_CALL]),
         ('<tool_call>{"name": "other", "arguments": {}}</tool_call>', "", [("other", {})]),
+        (f"<tool_call>{MARK}</tool_call><tool_call>{F}</tool_call>", "", [MARK_CALL, F_CALL]),
+        (f"<tool_call>{MARK}", "", [MARK_CALL]),
+        (f'<tool_call>{{"a</tool_call><tool_call>{F}</tool_call>', '<tool_call>{"a</tool_call>', [F_CALL]),
+        (f"<tool_call>{{'a</tool_call>\n<tool_call>{F}", "<tool_call>{'a</tool_call>\n", [F_CALL]),
     ],
 )
 def test_calls(answer: str, text: str, calls: list[Any], window: int) -> None:
@@ -97,6 +104,7 @@ def test_calls(answer: str, text: str, calls: list[Any], window: int) -> None:
         '{"name": "Tom", "age": 3}',  # a name, but no tool's
         '{"name": "f", "parameters": [1]}',
         '{"name": "f", "parameters": {"a": NaN}}',
+        '{"name": "f", "parameters": {"a": 1e999}}',
         '{"name": "f", "parameters": {"a": "\\ud800"}}',
         '{"name": "f", "parameters": {"a": 1}',
         f"{F} That was it.",
@@ -106,6 +114,7 @@ def test_calls(answer: str, text: str, calls: list[Any], window: int) -> None:
         "a <tool_call> b </tool_call> c <tool_cal",
         "<tool_call>",
         "<tool_call></tool_call>",
+        '<tool_call>{"a</tool_call> b </tool_call>',
         "</tool_call>",
     ],
 )

@@ -47,7 +47,7 @@ class JsonCallParser:
         self._decoder = tokenizer.stream(skip_special)
         self._state: _State = "start"
         self._held = ""
-        self._searched = 0  # characters of what is held in which no marker begins
+        self._searched = 0  # characters of what is held in which the end of a call does not begin
         self._calls = 0
         self._deltas: list[Delta] = []
 
@@ -63,6 +63,9 @@ class JsonCallParser:
             cut_off: the answer ended for want of room. It makes no difference: half a call is text.
         """
         self._on_text(self._decoder.finish())
+        while self._state == "call" and CLOSE in self._held and not _calls_in(self._held):
+            self._pass(CLOSE, self._held.find(CLOSE))  # the string in which it stands has no end
+            self._pass_markers()
         held, self._held = self._held, ""
         if self._state == "call":
             self._end_call(held)
@@ -82,8 +85,7 @@ class JsonCallParser:
         self._held += text
         if self._state == "start":
             self._decide()
-        while self._pass_marker():
-            pass
+        self._pass_markers()
 
     def _decide(self) -> None:
         """Go on to "whole" or "text" as soon as the beginning of the answer tells which."""
@@ -95,29 +97,43 @@ class JsonCallParser:
         elif head.end() < len(self._held) or (key and not any(known.startswith(key) for known in KEYS)):
             self._state = "text"
 
-    def _pass_marker(self) -> bool:
-        """Go on behind the next marker, if it is there; else show what can not be the beginning of one."""
-        if self._state in ("start", "whole"):
-            return False
-        marker = CLOSE if self._state == "call" else OPEN
-        position = self._held.find(marker, self._searched)
-        if position >= 0:
-            before, self._held = self._held[:position], self._held[position + len(marker) :]
-            self._searched = 0
-            if marker == OPEN:
-                self._emit_text(before)
-                self._state = "call"
+    def _pass_markers(self) -> None:
+        """Go on behind all markers that are there; then show what can not be the beginning of one."""
+        while self._state not in ("start", "whole"):
+            marker = CLOSE if self._state == "call" else OPEN
+            position = self._find_close() if marker == CLOSE else self._held.find(OPEN)
+            if position >= 0:
+                self._pass(marker, position)
+                continue
+            lengths = range(len(marker) - 1, 0, -1)
+            certain = len(self._held) - next((n for n in lengths if self._held.endswith(marker[:n])), 0)
+            if marker == CLOSE:
+                self._searched = certain
             else:
-                self._end_call(before, CLOSE)
-            return True
-        lengths = range(len(marker) - 1, 0, -1)
-        certain = len(self._held) - next((n for n in lengths if self._held.endswith(marker[:n])), 0)
-        if marker == CLOSE:
-            self._searched = certain
+                self._emit_text(self._held[:certain])
+                self._held = self._held[certain:]
+            return
+
+    def _pass(self, marker: str, position: int) -> None:
+        """Go on behind `marker`, which stands at `position` of what is held."""
+        before, self._held = self._held[:position], self._held[position + len(marker) :]
+        self._searched = 0
+        if marker == OPEN:
+            self._emit_text(before)
+            self._state = "call"
         else:
-            self._emit_text(self._held[:certain])
-            self._held = self._held[certain:]
-        return False
+            self._end_call(before, CLOSE)
+
+    def _find_close(self) -> int:
+        """Where the open call ends, -1 if it goes on. The marker inside of a JSON string does not end it,
+        unless there is no call behind the string either.
+        """
+        while (position := self._held.find(CLOSE, self._searched)) >= 0:
+            text = self._held[:position]
+            if not _ends_in_string(text):
+                return position if _calls_in(text) else self._held.find(CLOSE)
+            self._searched = position + 1
+        return -1
 
     def _end_call(self, text: str, closer: str = "") -> None:
         """Emit what stood between markers as a call, or as it stands if it is none."""
@@ -151,6 +167,11 @@ class JsonCallParser:
         self._calls += 1
 
 
+def _ends_in_string(text: str) -> bool:
+    """Whether `text`, the beginning of JSON, breaks off inside of a string."""
+    return re.sub(r"\\.", "", text, flags=re.DOTALL).count('"') % 2 == 1
+
+
 def _calls_in(text: str) -> list[tuple[str, str]]:
     """Name and JSON arguments of the calls in `text`: one, a list, or several in a row. [] if not all are."""
     try:
@@ -182,7 +203,8 @@ def _call(value: Any) -> tuple[str, str]:
     name = value["name"]
     if not isinstance(name, str) or not name or not isinstance(arguments, dict):
         raise ValueError("a call has a name, and an object of arguments")
-    text = json.dumps(arguments, ensure_ascii=False, separators=(",", ":"))
+    # A number that is too large has become infinite, which is no JSON.
+    text = json.dumps(arguments, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     (name + text).encode()  # half a surrogate pair, which JSON can spell, could not be sent
     return name, text
 
