@@ -5,19 +5,23 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import math
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import uvicorn
 
 import onechip.models
 from onechip.config import ServeConfig
-from onechip.engine.types import EngineStats, Event, Progress, Request
+from onechip.engine.guides.grammar import Grammars
+from onechip.engine.types import EngineStats, Event, FinishReason, Logprobs, Progress, Request
 from onechip.errors import EngineError, QueueFullError
 from onechip.models.chat_template import ChatTemplate
 from onechip.models.generation import GenerationDefaults
@@ -28,21 +32,74 @@ from onechip.server.service import Model, Service
 
 ACORN = Path(onechip.models.__file__).parent / "acorn"
 TOKENIZER = Tokenizer.load(ACORN, [1])
+GRAMMARS = Grammars(TOKENIZER, TOKENIZER.vocab_size)
 CHAT = "/v1/chat/completions"
 LARGEST_CONTEXT = 300
 HI = {"messages": [{"role": "user", "content": "Hi"}]}
 
 
+@dataclass
+class Played:
+    """What one request got so far: windows of the script, and tokens; `wish`: what it would still get."""
+
+    request: Request
+    tokenizer: Tokenizer
+    windows: int = 0
+    tokens: list[int] = field(default_factory=list)
+    wish: list[int] = field(default_factory=list)
+
+    @property
+    def over(self) -> FinishReason | None:
+        """Why a guided answer ends here, None if it goes on."""
+        sampling = self.request.sampling
+        stops = {*sampling.stop_token_ids, *(() if sampling.ignore_eos else self.tokenizer.stop_ids)}
+        if self.tokens and self.tokens[-1] in stops:
+            return "stop"
+        return "length" if len(self.tokens) >= sampling.max_tokens else None
+
+    def choose(self) -> None:
+        """Go on with the next token of the wish that all guides allow, or else end, or with the lowest."""
+        count = self.tokenizer.vocab_size
+        allowed = np.full((count + 31) // 32, 0xFFFFFFFF, np.uint32)
+        for guide in self.request.guides:
+            guide.forbid(allowed)
+        ids = np.flatnonzero(np.unpackbits(allowed.view(np.uint8), bitorder="little")[:count]).tolist()
+        token = next((id for id in ids if id in self.tokenizer.stop_ids), ids[0])
+        place = next((place for place, id in enumerate(self.wish) if id in ids), None)
+        if place is not None and len(ids) > 1:
+            token = self.wish[place]
+        if place is not None and token == self.wish[place]:
+            del self.wish[: place + 1]
+        for guide in self.request.guides:
+            guide.take(token)
+        self.tokens.append(token)
+
+
+def logprobs_of(token: int, most: int) -> Logprobs:
+    """What the scripted engine tells of `token`: it is the likeliest, the next ids follow with half of what
+    the one before has.
+    """
+    chosen = -0.25 * (token % 5 + 1)
+    return Logprobs(chosen, tuple((token + place, chosen - place * math.log(2)) for place in range(most)))
+
+
 class ScriptedEngine:
     """Says the same windows of tokens to everyone; has the surface of engine.core.Engine.
 
+    What guides forbid of the script is left out, see `Played.choose`; behind the script a guided answer goes
+    on, a token a window, to a stop token or to `max_tokens`.
+
     Attributes:
         windows: what each request gets, window by window; the last window ends it with "stop".
+        of_seed: other windows for the requests with these seeds.
         requests: all that were submitted.
         cancelled: ids that were cancelled, with the time.
         go: cleared, the engine stands still.
         loop: of the server; each window waits until the server has taken the one before it.
-        queue_full, error: what the next requests run into.
+        queue_full: no request is taken.
+        room: how many requests are taken; None: all.
+        error: what requests run into behind their windows.
+        failing: seeds of the requests that run into `error`; None: all do.
     """
 
     context = 200
@@ -57,9 +114,13 @@ class ScriptedEngine:
         self.go.set()
         self.loop: asyncio.AbstractEventLoop | None = None
         self.queue_full = False
+        self.room: int | None = None
         self.error: str | None = None
         self.failed: str | None = None
-        self._running: dict[str, int] = {}
+        self.tokenizer = TOKENIZER
+        self.of_seed: dict[int, Sequence[Sequence[int]]] = {}
+        self.failing: set[int] | None = None
+        self._running: dict[str, Played] = {}
         self._lock = threading.Lock()
         self._stopped = False
         self._draining = False
@@ -70,13 +131,13 @@ class ScriptedEngine:
         self._thread.start()
 
     def submit(self, request: Request) -> None:
-        if self.queue_full:
+        if self.queue_full or self.room == len(self.requests):
             raise QueueFullError("The queue is full.", retry_after_s=7)
         if self._draining:
             raise EngineError("draining")
         with self._lock:
             self.requests.append(request)
-            self._running[request.id] = 0
+            self._running[request.id] = Played(request, self.tokenizer)
 
     def cancel(self, request_id: str) -> None:
         with self._lock:
@@ -118,16 +179,32 @@ class ScriptedEngine:
             asyncio.run_coroutine_threadsafe(asyncio.sleep(0.001), self.loop).result(timeout=10)
 
     def _next(self, id: str) -> Event:
-        position = self._running[id]
-        last = position == len(self.windows) - 1
-        if self.error and last:
+        played = self._running[id]
+        request = played.request
+        seed = request.sampling.seed
+        windows = self.of_seed.get(seed, self.windows)
+        script = windows[played.windows] if played.windows < len(windows) else None
+        played.windows += 1
+        finish: FinishReason | None = "stop" if played.windows == len(windows) else None
+        if self.error and finish and (self.failing is None or seed in self.failing):
             del self._running[id]
             return Event(id, finish="error", error=self.error)
-        if last:
+        tokens = tuple(script or ())
+        if request.guides:
+            tokens, finish = self._guided(played, script or ())
+        if finish:
             del self._running[id]
-        else:
-            self._running[id] += 1
-        return Event(id, tuple(self.windows[position]), "stop" if last else None, cached_tokens=3)
+        most = request.sampling.logprobs
+        logprobs = () if most is None else tuple(logprobs_of(token, most) for token in tokens)
+        return Event(id, tokens, finish, cached_tokens=3, logprobs=logprobs)
+
+    def _guided(self, played: Played, script: Sequence[int]) -> tuple[tuple[int, ...], FinishReason | None]:
+        before = len(played.tokens)
+        played.wish += script
+        for _ in script or (None,):
+            if not played.over:
+                played.choose()
+        return tuple(played.tokens[before:]), played.over
 
 
 class Client:
@@ -190,7 +267,7 @@ class Client:
 
 def model(engine: ScriptedEngine) -> Model:
     template, defaults = ChatTemplate.load(ACORN), GenerationDefaults.load(ACORN)
-    return Model(engine, TOKENIZER, template, defaults, LARGEST_CONTEXT, Facts.read(ACORN))
+    return Model(engine, TOKENIZER, template, defaults, LARGEST_CONTEXT, Facts.read(ACORN), GRAMMARS)
 
 
 @contextmanager

@@ -95,7 +95,7 @@ def test_thoughts_and_calls(client, engine) -> None:
     assert (call["type"], call["function"]) == ("function", {"name": "f", "arguments": '{"s":"a\\"b"}'})
 
     deltas = deltas_of(client.stream(CHAT, HI | {"tools": TOOLS}))
-    assert deltas[1:3] == [{"reasoning_content": "Hm."}, {"content": "Look."}]
+    assert deltas[1:3] == [{"reasoning": "Hm.", "reasoning_content": "Hm."}, {"content": "Look."}]
     assert deltas[3]["tool_calls"][0]["function"] == {"name": "f", "arguments": '{"s":"a\\"b"}'}
     # Token by token: id, type and name stand exactly once, and first.
     engine.windows = [[id] for id in ids]
@@ -153,7 +153,7 @@ def test_plain_completions(client, engine) -> None:
 
 
 @pytest.mark.parametrize(
-    "prompt", [[], ["a", "b"], [1, "a"], [1, TOKENIZER.vocab_size], [-1], [[1], [2]], [[]], [1, [2]], [[-1]]]
+    "prompt", [[], ["a", 1], [1, "a"], [1, TOKENIZER.vocab_size], [-1], [[1], 2], [[]], [1, [2]], [[1], [-1]]]
 )
 def test_prompts_that_are_refused(client, prompt) -> None:
     assert error_of(client.ask("POST", TEXT, {"prompt": prompt}), 400)["param"] == "prompt"

@@ -44,10 +44,10 @@ def test_every_path_is_there_with_its_fields() -> None:
     assert set(paths) == set(PATHS)
     schemas = document()["components"]["schemas"]
     chat = schemas["onechip.server.schemas.ChatBody"]
-    assert chat["properties"]["n"] == {"enum": [None, 1]}
+    assert chat["properties"]["length_penalty"] == {"enum": [None, 1, 1.0]}
     assert chat["required"] == ["messages"]
     assert not chat["additionalProperties"]
     options = schemas["Options"]["properties"]
-    assert options["repeat_penalty"] == {"enum": [None, 1, 1.0]}
+    assert options["typical_p"] == {"enum": [None, 1, 1.0]}
     streamed = paths["/api/chat"]["post"]["responses"]["200"]["content"]
     assert set(streamed) == {"application/json", "application/x-ndjson"}

@@ -62,19 +62,20 @@ def tool(**function: Any) -> list[dict[str, Any]]:
             ['"image_url"', "text only"],
         ),
         ({"messages": None}, "messages", ["null", "array"]),
-        ({"tool_choice": "required"}, "tool_choice", ['"required"', "auto or none"]),
-        (
-            {"tool_choice": {"type": "function", "function": {"name": "f"}}},
-            "tool_choice",
-            ['"name":"f"', "named tools are not supported"],
-        ),
-        ({"tools": tool(strict=True)}, "tools[0].function.strict", ["true", "false"]),
+        ({"tool_choice": "always"}, "tool_choice", ['"always"', "auto, none, required"]),
+        ({"tool_choice": {"type": "custom"}}, "tool_choice.type", ['"custom"', "function or allowed_tools"]),
+        ({"tool_choice": {"type": "function"}}, "tool_choice.function", ["is missing"]),
         ({"tools": [{"type": "function"}]}, "tools[0].function", ["is missing"]),
-        ({"response_format": {"type": "json_object"}}, "response_format.type", ['"json_object"', "text"]),
-        ({"n": 2}, "n", ["2", "not supported"]),
-        ({"presence_penalty": 0.5}, "presence_penalty", ["0.5", "not supported"]),
-        ({"logprobs": True}, "logprobs", ["true", "not supported"]),
-        ({"logit_bias": {"5": 1}}, "logit_bias", ['{"5":1}', "not supported"]),
+        ({"response_format": {"type": "xml"}}, "response_format.type", ['"xml"', "json_schema"]),
+        ({"length_penalty": 0.5}, "length_penalty", ["0.5", "not supported"]),
+        ({"use_beam_search": True}, "use_beam_search", ["true", "not supported"]),
+        ({"presence_penalty": 2.5}, "presence_penalty", ["2.5", "<= 2"]),
+        ({"repetition_penalty": 0}, "repetition_penalty", ["0", "> 0"]),
+        ({"logit_bias": {"5": 101}}, "logit_bias[...]", ["101", "<= 100"]),
+        ({"top_logprobs": 21}, "top_logprobs", ["21", "<= 20"]),
+        ({"n": 0}, "n", ["0", ">= 1"]),
+        ({"allowed_token_ids": []}, "allowed_token_ids", [">= 1"]),
+        ({"bad_words": [""]}, "bad_words[0]", ["length"]),
         ({"store": True}, "store", ["true", "not supported"]),
         ({"temperture": 1}, "temperture", ["Unknown field", "did you mean temperature?"]),
         ({"foo": 1, "bar": 2}, "foo", ["Unknown field: foo, bar", "leave it out"]),
@@ -97,7 +98,7 @@ def test_fields_that_ask_for_nothing_are_taken() -> None:
         "functions": None, "tools": None, "stop": None, "reasoning_effort": None,
     }  # fmt: skip
     assert chat(**neutral).user == "me"
-    assert refusal(logprobs=0)[0] == "logprobs"  # false asks for nothing, 0 is another thing
+    assert refusal(use_beam_search=0)[0] == "use_beam_search"  # false asks for nothing, 0 is another thing
 
 
 def test_what_the_openai_client_hands_back_is_taken() -> None:
@@ -121,8 +122,8 @@ def test_each_endpoint_has_its_own_fields() -> None:
     assert caught.value.param == "messages"
     with pytest.raises(RequestError, match=r"prompt\[1\] is 2\.5: expected int \| str \| array"):
         parse(b'{"prompt": [1, 2.5]}', CompletionBody)
-    with pytest.raises(RequestError, match="echo is not supported"):
-        parse(b'{"prompt": "a", "echo": true}', CompletionBody)
+    with pytest.raises(RequestError, match="suffix is not supported"):
+        parse(b'{"prompt": "a", "suffix": "b"}', CompletionBody)
     with pytest.raises(RequestError, match="prompt is missing"):
         parse(b"{}", CompletionBody)
 

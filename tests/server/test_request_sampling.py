@@ -8,7 +8,7 @@ import pytest
 
 from onechip.errors import CheckpointError, RequestError
 from onechip.models.generation import GenerationDefaults
-from onechip.server.sampling import check_stream_options, output_limit, sampling_params, stop_strings
+from onechip.server.sampling import Limits, check_stream, output_limit, sampling_params, stop_strings
 from onechip.server.schemas import CompletionBody, StreamOptions
 
 DEFAULTS = GenerationDefaults(temperature=0.7, top_k=64, top_p=0.95, min_p=0.1)
@@ -47,25 +47,25 @@ def test_fields_that_do_not_go_together() -> None:
         params(stop_token_ids=[100])
     options = StreamOptions(include_usage=True)
     with pytest.raises(RequestError, match="stream_options needs stream"):
-        check_stream_options(CompletionBody(prompt="", stream_options=options))
-    check_stream_options(CompletionBody(prompt="", stream_options=options, stream=True))
+        check_stream(CompletionBody(prompt="", stream_options=options))
+    check_stream(CompletionBody(prompt="", stream_options=options, stream=True))
 
 
 def test_the_output_fits_in_the_context() -> None:
-    assert output_limit(None, "max_tokens", 60, 100, 100) == 40
-    assert output_limit(40, "max_tokens", 60, 100, 100) == 40
+    assert output_limit(Limits(None, "max_tokens"), 60, 100, 100) == 40
+    assert output_limit(Limits(40, "max_tokens"), 60, 100, 100) == 40
     with pytest.raises(
         RequestError, match=r"max_tokens is 41, .* 60 of the context's 100 .* ask for 40"
     ) as caught:
-        output_limit(41, "max_tokens", 60, 100, 100)
+        output_limit(Limits(41, "max_tokens"), 60, 100, 100)
     assert (caught.value.param, caught.value.code) == ("max_tokens", "context_length_exceeded")
     with pytest.raises(RequestError, match=r"prompt has 100 tokens, .* is 100 .*: shorten the prompt\.$"):
-        output_limit(1, "max_tokens", 100, 100, 100)
+        output_limit(Limits(1, "max_tokens"), 100, 100, 100)
 
 
 def test_a_larger_context_is_advised_only_where_the_model_takes_it() -> None:
     with pytest.raises(RequestError, match=r"a larger --context \(this model takes 300\)\.$"):
-        output_limit(1, "max_tokens", 100, 100, 300)
+        output_limit(Limits(1, "max_tokens"), 100, 100, 300)
 
 
 def test_stop_strings_are_a_list() -> None:

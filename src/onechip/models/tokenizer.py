@@ -123,6 +123,12 @@ class Tokenizer:
         """Token `id` as tokenizer.json spells it; "" if the vocabulary has no such id."""
         return self._backend.id_to_token(id) or ""
 
+    def token_bytes(self, id: int) -> bytes:
+        """What token `id` adds to a text, in UTF-8, alone perhaps not whole characters; special tokens as they
+        are spelled. Empty if the vocabulary has no such id.
+        """
+        return self._pieces[False][id]
+
 
 class _File(msgspec.Struct):
     decoder: dict[str, Any] | None = None

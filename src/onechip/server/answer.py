@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
-from onechip.engine.types import Event
+from onechip.engine.types import Event, Logprobs
 from onechip.models.chat_parser import CallClose, CallOpen, Delta, Text, append_delta
 from onechip.models.stream_decoder import StreamDecoder
 from onechip.server.stop_strings import StopStrings
@@ -39,6 +39,18 @@ class TextReader:
         return _as_deltas(self._decoder.finish())
 
 
+class Unread:
+    """The reader of what nobody reads, as a prompt that is scored."""
+
+    reasoning_tokens = 0
+
+    def push(self, ids: Sequence[int]) -> list[Delta]:
+        return []
+
+    def finish(self, cut_off: bool) -> list[Delta]:
+        return []
+
+
 class Answer:
     """One answer in the making.
 
@@ -46,30 +58,44 @@ class Answer:
 
     Attributes:
         finish: why it ended, None while it goes on.
-        tokens: output tokens so far, the stop token included, none behind a stop string.
+        ids: output tokens so far, the stop token included, none behind a stop string.
+        logprobs: of each of `ids`, if they were asked for.
         stop_string: the stop string that ended it, None if none did.
         cached_tokens: prompt tokens that the engine had already.
     """
 
     def __init__(
-        self, reader: Reader, stops: Sequence[str] = (), min_tokens: int = 0, one_call: bool = False
+        self,
+        reader: Reader,
+        stops: Sequence[str] = (),
+        min_tokens: int = 0,
+        one_call: bool = False,
+        show_stop: bool = False,
     ) -> None:
         """Start reading.
 
         Args:
-            stops: strings that end the answer and are not part of it.
+            stops: strings that end the answer.
             min_tokens: stop strings count only behind this many tokens.
             one_call: end behind the first tool call.
+            show_stop: the stop string or token is part of the answer.
         """
         self._reader = reader
-        self._stops = StopStrings(stops) if stops else None
+        self._stops = StopStrings(stops, show_stop) if stops else None
+        self._show_stop = show_stop
         self._min_tokens = min_tokens
         self._one_call = one_call
         self._called = False
         self.finish: FinishReason | None = None
         self.stop_string: str | None = None
-        self.tokens = 0
+        self.ids: list[int] = []
+        self.logprobs: list[Logprobs] = []
         self.cached_tokens = 0
+
+    @property
+    def tokens(self) -> int:
+        """Output tokens so far."""
+        return len(self.ids)
 
     @property
     def reasoning_tokens(self) -> int:
@@ -79,20 +105,26 @@ class Answer:
     def take(self, event: Event) -> list[Delta]:
         """What `event`, which must not be one of failure, adds; sets `finish` with the last."""
         self.cached_tokens = max(self.cached_tokens, event.cached_tokens)
-        # The token that ended the answer is not part of it.
-        visible = event.tokens[:-1] if event.finish == "stop" else event.tokens
+        before = self.tokens
         deltas: list[Delta] = []
+        self._read(event, deltas)
+        self.logprobs += event.logprobs[: self.tokens - before]
+        return deltas
+
+    def _read(self, event: Event, deltas: list[Delta]) -> None:
+        # The token that ended the answer is not part of its text.
+        hidden = event.finish == "stop" and not self._show_stop
+        visible = event.tokens[:-1] if hidden else event.tokens
         # Where text can end the answer, each token is looked at alone: the count must stop with it.
         parts = [(id,) for id in visible] if self._stops or self._one_call else [visible]
         for part in parts:
-            self.tokens += len(part)
+            self.ids += part
             self._add(self._reader.push(part), deltas)
             if self.finish:
-                return deltas
-        self.tokens += len(event.tokens) - len(visible)
+                return
+        self.ids += event.tokens[len(visible) :]
         if event.finish:
             self._end("length" if event.finish == "length" else "stop", deltas)
-        return deltas
 
     def _end(self, reason: FinishReason, deltas: list[Delta]) -> None:
         self._add(self._reader.finish(cut_off=reason == "length"), deltas)

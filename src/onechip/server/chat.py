@@ -5,16 +5,22 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
 from starlette.responses import Response
 from starlette.types import Receive
 
+from onechip.errors import OnechipError, RequestError
 from onechip.models.chat_parser import CallArguments, CallOpen, Delta, Reasoning, Text
-from onechip.server.answer import FinishReason
-from onechip.server.conversation import ChatRequest, Limits, begin
+from onechip.server.answer import Answer, FinishReason
+from onechip.server.constraints import CallRule
+from onechip.server.conversation import ChatRequest, begin
 from onechip.server.errors import json_response
+from onechip.server.logprobs import ChatLogprobs, TokenNames, Untold, prompt_logprobs, token_logprobs
+from onechip.server.orders import Choices
 from onechip.server.replies import (
     ChatChoice,
     ChatChunk,
@@ -22,15 +28,18 @@ from onechip.server.replies import (
     ChatCompletion,
     ChatDelta,
     ChatMessage,
+    ChoiceEnd,
     FunctionCall,
     ToolCall,
     Usage,
+    choice_failure,
 )
-from onechip.server.sampling import check_stream_options
-from onechip.server.schemas import ChatBody
+from onechip.server.sampling import Limits, check_stream
+from onechip.server.schemas import AllowedToolChoice, ChatBody, NamedTool
 from onechip.server.service import Service
-from onechip.server.sse import ChunkEvents
-from onechip.server.streaming import StreamedAnswer
+from onechip.server.sse import chunk_stream
+from onechip.server.structure import structure_of
+from onechip.server.thinking import Thinking
 
 
 async def chat_completions(service: Service, body: ChatBody, receive: Receive) -> Response:
@@ -41,33 +50,94 @@ async def chat_completions(service: Service, body: ChatBody, receive: Receive) -
     Raises:
         OnechipError: the request is wrong, or the engine does not take it.
     """
-    check_stream_options(body)
+    check_stream(body)
+    if body.top_logprobs and not body.logprobs:
+        raise RequestError("top_logprobs needs logprobs to be true.", param="top_logprobs")
     model = service.model(body.model)
     request_id, created = f"chatcmpl-{secrets.token_hex(16)}", int(time.time())
-    generation = await begin(service, model, _asked(body), request_id)
-    model_id = service.config.model_id
+    group = await begin(service, model, _asked(body), request_id)
+    names = TokenNames(model.tokenizer, bool(body.return_tokens_as_token_ids))
+    tokens = [ChatTokens(body, generation.answer, names) for generation in group.choices]
+    prompt_ids = list(group.prompts[0]) if body.return_token_ids else UNSET
+    reply = ChatCompletion(request_id, created, service.config.model_id, [], group.usage)
     if body.stream:
-        chunks = ChatChunks(request_id, model_id, created)
-        return StreamedAnswer(generation, ChunkEvents(generation, chunks, body.stream_options))
-    message = _message(await generation.whole(receive))
-    assert generation.answer.finish is not None
-    choice = ChatChoice(message=message, finish_reason=generation.answer.finish)
-    return json_response(ChatCompletion(request_id, created, model_id, [choice], generation.usage))
+        chunks = [ChatChunks(body, reply, place, told, prompt_ids) for place, told in enumerate(tokens)]
+        return chunk_stream(group, chunks, body.stream_options)
+    for place, deltas in enumerate(await group.whole(receive)):
+        generation = group.choices[place]
+        finish = _finish(body, generation.answer.finish or "error")
+        choice = ChatChoice(index=place, message=_message(deltas), finish_reason=finish)
+        tokens[place].tell(choice)
+        choice.error = choice_failure(generation.failure)
+        reply.choices.append(choice)
+    reply.usage, reply.prompt_token_ids = group.usage, prompt_ids
+    if body.prompt_logprobs is not None:
+        [scored] = group.scored
+        reply.prompt_logprobs = prompt_logprobs(
+            names, body.prompt_logprobs, scored.answer if scored else None
+        )
+    return json_response(reply)
 
 
 def _asked(body: ChatBody) -> ChatRequest:
     field = "max_tokens" if body.max_completion_tokens is None else "max_completion_tokens"
-    effort = body.reasoning_effort
     return ChatRequest(
         messages=msgspec.to_builtins(body.messages),
-        tools=msgspec.to_builtins(body.tools or []) if body.tool_choice != "none" else [],
+        tools=msgspec.to_builtins(body.tools or []),
+        calls=_calls(body),
         sampling=body,
         limits=Limits(getattr(body, field), field),
-        thinking=None if effort is None else effort != "none",
-        thinking_field="reasoning_effort",
+        structure=structure_of(body),
+        thinking=_thinking(body),
         variables=body.chat_template_kwargs or {},
-        one_call=body.parallel_tool_calls is False,
+        choices=Choices(
+            each=body.n or 1,
+            logprobs=(body.top_logprobs or 0) if body.logprobs else None,
+            prompt_logprobs=body.prompt_logprobs,
+        ),
     )
+
+
+def _calls(body: ChatBody) -> CallRule:
+    choice, one = body.tool_choice, body.parallel_tool_calls is False
+    if isinstance(choice, NamedTool):
+        return CallRule("named", (choice.function.name,), one)
+    if isinstance(choice, AllowedToolChoice):
+        allowed = choice.allowed_tools
+        return CallRule(allowed.mode, tuple(tool.function.name for tool in allowed.tools), one)
+    return CallRule(choice or "auto", one=one)
+
+
+def _thinking(body: ChatBody) -> Thinking:
+    """A number comes before what an effort sets."""
+    thinking = Thinking.of_effort(body.reasoning_effort, "reasoning_effort")
+    for field in ("thinking_token_budget", "thinking_budget_tokens"):
+        budget = getattr(body, field)
+        if budget is not None:
+            return replace(thinking, budget=None if budget < 0 else budget, budget_field=field)
+    return thinking
+
+
+def _finish(body: ChatBody, finish: ChoiceEnd) -> ChoiceEnd:
+    """OpenAI says that an answer stops where the request has named the function to call."""
+    return "stop" if finish == "tool_calls" and isinstance(body.tool_choice, NamedTool) else finish
+
+
+class ChatTokens:
+    """What is told of the tokens of one choice, of each token once."""
+
+    def __init__(self, body: ChatBody, answer: Answer, names: TokenNames) -> None:
+        self._untold = Untold(answer)
+        self._names = names
+        self._logprobs, self._ids = bool(body.logprobs), bool(body.return_token_ids)
+
+    def tell(self, choice: ChatChoice | ChatChunkChoice) -> None:
+        """Tell `choice` of the tokens that came since the last call."""
+        ids, told = self._untold.take()
+        if self._logprobs:
+            choice.logprobs = ChatLogprobs(token_logprobs(self._names, ids, told))
+        if self._ids:
+            choice.token_ids = ids
 
 
 def _message(deltas: Sequence[Delta]) -> ChatMessage:
@@ -81,17 +151,39 @@ def _message(deltas: Sequence[Delta]) -> ChatMessage:
     for delta in deltas:
         if isinstance(delta, CallArguments):
             calls[delta.index].function.arguments += delta.fragment
-    return ChatMessage(text if text or not calls else None, reasoning or UNSET, calls or UNSET)
+    thoughts = reasoning or UNSET
+    return ChatMessage(text if text or not calls else None, thoughts, thoughts, calls or UNSET)
 
 
 class ChatChunks:
-    """The events of a streamed chat answer. Text, thoughts and calls never share an event."""
+    """The events of a streamed choice. Text, thoughts and calls never share an event.
 
-    def __init__(self, id: str, model_id: str, created: int) -> None:
-        self._id, self._model_id, self._created = id, model_id, created
+    What is told of the tokens of a window stands in the first event of the window.
+    """
+
+    def __init__(
+        self,
+        body: ChatBody,
+        reply: ChatCompletion,
+        place: int,
+        tokens: ChatTokens,
+        prompt_ids: list[int] | UnsetType,
+    ) -> None:
+        """Nothing is sent yet.
+
+        Args:
+            reply: has what is the same in all events.
+            place: of the choice among the others.
+            prompt_ids: what the first event is to say of the prompt.
+        """
+        self._body = body
+        self._reply = reply
+        self._place = place
+        self._tokens = tokens
+        self._prompt_ids = prompt_ids if place == 0 else UNSET
 
     def opening(self) -> list[ChatChunkChoice]:
-        return [ChatChunkChoice(delta=ChatDelta(role="assistant", content=""))]
+        return [self._choice(ChatDelta(role="assistant", content=""))]
 
     def window(self, deltas: Sequence[Delta]) -> list[ChatChunkChoice]:
         events: list[ChatDelta] = []
@@ -99,16 +191,26 @@ class ChatChunks:
             if isinstance(delta, Text):
                 events.append(ChatDelta(content=delta.text))
             elif isinstance(delta, Reasoning):
-                events.append(ChatDelta(reasoning_content=delta.text))
+                events.append(ChatDelta(reasoning=delta.text, reasoning_content=delta.text))
             elif isinstance(delta, CallOpen | CallArguments):
                 _add_call(delta, events)
-        return [ChatChunkChoice(delta=event) for event in events or [ChatDelta(content="")]]
+        choices = [self._choice(event) for event in events or [ChatDelta(content="")]]
+        self._tokens.tell(choices[0])
+        return choices
 
     def closing(self, finish: FinishReason) -> ChatChunkChoice:
-        return ChatChunkChoice(delta=ChatDelta(), finish_reason=finish)
+        return self._choice(ChatDelta(), finish_reason=_finish(self._body, finish))
+
+    def failure(self, error: OnechipError) -> ChatChunkChoice:
+        return self._choice(ChatDelta(), finish_reason="error", error=choice_failure(error))
 
     def body(self, choices: list[ChatChunkChoice], usage: Usage | UnsetType | None) -> ChatChunk:
-        return ChatChunk(self._id, self._created, self._model_id, choices, usage)
+        reply, prompt_ids = self._reply, self._prompt_ids
+        self._prompt_ids = UNSET
+        return ChatChunk(reply.id, reply.created, reply.model, choices, usage, prompt_ids)
+
+    def _choice(self, delta: ChatDelta, **ending: Any) -> ChatChunkChoice:
+        return ChatChunkChoice(index=self._place, delta=delta, **ending)
 
 
 def _add_call(delta: CallOpen | CallArguments, events: list[ChatDelta]) -> None:

@@ -1,4 +1,4 @@
-"""POST /v1/completions: a text or token ids in, their continuation out, whole or as a stream."""
+"""POST /v1/completions: texts or token ids in, their continuations out, whole or as a stream."""
 
 from __future__ import annotations
 
@@ -6,81 +6,104 @@ import secrets
 import time
 from collections.abc import Sequence
 
-from msgspec import UnsetType
 from starlette.responses import Response
 from starlette.types import Receive
 
 from onechip.errors import RequestError
-from onechip.models.chat_parser import Delta, Text
-from onechip.server.answer import FinishReason
-from onechip.server.conversation import Limits, begin_text
+from onechip.server.conversation import begin_text
 from onechip.server.errors import json_response
-from onechip.server.replies import TextChoice, TextCompletion, Usage
-from onechip.server.sampling import check_stream_options
+from onechip.server.orders import Choices
+from onechip.server.replies import TextCompletion
+from onechip.server.sampling import Limits, check_stream
 from onechip.server.schemas import CompletionBody
 from onechip.server.service import Model, Service
-from onechip.server.sse import ChunkEvents
-from onechip.server.streaming import StreamedAnswer
+from onechip.server.sse import chunk_stream
+from onechip.server.structure import structure_of
+from onechip.server.text_choices import Prompt, TextForm
 
 
 async def completions(service: Service, body: CompletionBody, receive: Receive) -> Response:
-    """Continue one prompt. Without `max_tokens` it may go on to the end of the context.
+    """Continue each prompt. Without `max_tokens` it may go on to the end of the context.
 
     Raises:
         OnechipError: the request is wrong, or the engine does not take it.
     """
-    check_stream_options(body)
+    _check(body)
     model = service.model(body.model)
-    prompt = await _prompt_ids(body.prompt, model)
+    prompts = await _prompts(body.prompt, model)
     request_id, created = f"cmpl-{secrets.token_hex(16)}", int(time.time())
-    limits = Limits(body.max_tokens, "max_tokens")
-    generation = begin_text(service, model, prompt, body, limits, request_id)
-    model_id = service.config.model_id
+    group = await begin_text(
+        service,
+        model,
+        [prompt.ids for prompt in prompts],
+        body,
+        Limits(body.max_tokens, "max_tokens"),
+        request_id,
+        structure=structure_of(body),
+        choices=_choices(body),
+    )
+    reply = TextCompletion(request_id, created, service.config.model_id, [])
+    form = TextForm(body, model.tokenizer, prompts, group, reply)
     if body.stream:
-        chunks = TextChunks(request_id, model_id, created)
-        return StreamedAnswer(generation, ChunkEvents(generation, chunks, body.stream_options))
-    deltas = await generation.whole(receive)
-    choice = TextChoice(text=_text(deltas), finish_reason=generation.answer.finish)
-    return json_response(TextCompletion(request_id, created, model_id, [choice], generation.usage))
+        return chunk_stream(group, form.chunks(), body.stream_options)
+    reply.choices = form.choices(await group.whole(receive))
+    reply.usage = group.usage
+    return json_response(reply)
 
 
-async def _prompt_ids(prompt: str | Sequence[int | str | list[int]], model: Model) -> list[int]:
-    """Token ids of the prompt: a text gets a BOS if it has none, ids are taken as they are."""
-    if isinstance(prompt, str):
-        return await model.encode(prompt, add_bos=True)
-    if len(prompt) == 1 and not isinstance(prompt[0], int):
-        return await _prompt_ids(prompt[0], model)
-    ids = [id for id in prompt if isinstance(id, int)]
-    if len(ids) != len(prompt) or not ids:
+def _check(body: CompletionBody) -> None:
+    """Raises RequestError if fields do not go together."""
+    check_stream(body)
+    n, best_of = body.n or 1, body.best_of
+    if best_of is not None and best_of < n:
         raise RequestError(
-            "prompt must be one text or one list of token ids; send several prompts as several requests.",
-            param="prompt",
+            f"best_of is {best_of}, but n is {n}: the best n are chosen of best_of.", param="best_of"
         )
+    for field, asked, why in (
+        ("best_of", best_of is not None and best_of > n, "which answer is best is known at the end"),
+        ("echo", body.echo and body.logprobs is not None, "a prompt with logprobs is not streamed"),
+        ("max_tokens", body.max_tokens == 0, "0 streams nothing"),
+    ):
+        if body.stream and asked:
+            raise RequestError(f"{field} does not go with stream: {why}; leave one out.", param=field)
+    if body.max_tokens == 0 and not body.echo and body.prompt_logprobs is None:
+        raise RequestError(
+            "max_tokens is 0: ask for 1 token at least, or for the prompt with echo or prompt_logprobs.",
+            param="max_tokens",
+        )
+
+
+def _choices(body: CompletionBody) -> Choices:
+    """Which is best is told by log-probabilities; a prompt that is shown with them has to be scored."""
+    each, logprobs, scored = max(body.n or 1, body.best_of or 1), body.logprobs, body.prompt_logprobs
+    if body.echo and logprobs is not None:
+        scored = max(logprobs, scored or 0)
+    if logprobs is None and each > (body.n or 1):
+        logprobs = 0
+    return Choices(each if body.max_tokens != 0 else 0, logprobs, scored)
+
+
+async def _prompts(prompt: str | Sequence[int | str | list[int]], model: Model) -> list[Prompt]:
+    """One prompt, or those of a list."""
+    several = not isinstance(prompt, str) and not all(isinstance(one, int) for one in prompt)
+    return [await _prompt(one, model) for one in (prompt if several else [prompt])]
+
+
+async def _prompt(prompt: str | int | Sequence[int | str | list[int]], model: Model) -> Prompt:
+    """A text gets a BOS if it has none, ids are taken as they are."""
+    if isinstance(prompt, str):
+        ids = await model.encode(prompt, add_bos=True)
+    else:
+        ids = [id for id in prompt if isinstance(id, int)] if not isinstance(prompt, int) else []
+        if isinstance(prompt, int) or len(ids) != len(prompt):
+            raise RequestError(
+                "prompt must be a text, a list of token ids, or a list of several such prompts.",
+                param="prompt",
+            )
     last = model.tokenizer.vocab_size - 1
     for id in ids:
         if not 0 <= id <= last:
             raise RequestError(f"prompt has token id {id}; the vocabulary is 0 to {last}.", param="prompt")
-    return ids
-
-
-def _text(deltas: Sequence[Delta]) -> str:
-    return "".join(delta.text for delta in deltas if isinstance(delta, Text))
-
-
-class TextChunks:
-    """The events of a streamed completion."""
-
-    def __init__(self, id: str, model_id: str, created: int) -> None:
-        self._id, self._model_id, self._created = id, model_id, created
-
-    def opening(self) -> list[TextChoice]:
-        return []
-
-    def window(self, deltas: Sequence[Delta]) -> list[TextChoice]:
-        return [TextChoice(text=_text(deltas))]
-
-    def closing(self, finish: FinishReason) -> TextChoice:
-        return TextChoice(text="", finish_reason=finish)
-
-    def body(self, choices: list[TextChoice], usage: Usage | UnsetType | None) -> TextCompletion:
-        return TextCompletion(self._id, self._created, self._model_id, choices, usage)
+    if not ids:
+        raise RequestError("prompt is empty: send one token at least.", param="prompt")
+    return Prompt(ids, prompt if isinstance(prompt, str) else None)

@@ -12,42 +12,29 @@ from typing import Any
 
 import msgspec
 
-from onechip.engine.types import Request
 from onechip.errors import RequestError
 from onechip.models.chat_parser import ChatParser, has_call_markers
 from onechip.models.chat_template import RESERVED_VARIABLES, Message
 from onechip.models.json_calls import JsonCallParser
 from onechip.models.tokenizer import Tokenizer
-from onechip.server.answer import Answer, Reader, TextReader
-from onechip.server.generation import Generation
+from onechip.server.answer import Reader, TextReader
+from onechip.server.constraints import CallRule, Constraints, ToolDefinition, forms_of
+from onechip.server.group import Group, submit
+from onechip.server.orders import ONE_CHOICE, Choices, Task
 from onechip.server.parsing import check_reserved
-from onechip.server.sampling import output_limit, sampling_params, stop_strings
+from onechip.server.sampling import Limits
 from onechip.server.schemas import Function, Sampling, Tool
 from onechip.server.service import Model, Service
+from onechip.server.structure import Structure
+from onechip.server.thinking import Thinking, Thoughts
 
-ToolDefinition = Mapping[str, Any]
-"""One function in OpenAI's form: type, and function with name, description and parameters."""
 
-
-def tool_definition(name: str, description: str | None, parameters: dict[str, Any] | None) -> ToolDefinition:
+def tool_definition(
+    name: str, description: str | None, parameters: dict[str, Any] | None, strict: bool | None
+) -> ToolDefinition:
     """A tool that a protocol describes in another form; what is None is left out."""
-    tool: ToolDefinition = msgspec.to_builtins(Tool(function=Function(name, description, parameters)))
+    tool: ToolDefinition = msgspec.to_builtins(Tool(function=Function(name, description, parameters, strict)))
     return tool
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How long an answer may become.
-
-    Attributes:
-        tokens: of the answer; None: the rest of the context.
-        field: what the client calls `tokens`.
-        context: tokens of prompt and answer together, if fewer than the engine's.
-    """
-
-    tokens: int | None
-    field: str
-    context: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,86 +43,102 @@ class ChatRequest:
 
     Attributes:
         messages: in OpenAI's form, see models.chat_template.Message.
-        tools: what may be called; none at all: the prompt does not speak of tools, so none is called.
+        tools: the functions that there are.
+        calls: which of them may be called, or must be.
         sampling: how tokens are chosen.
         limits: how long the answer may become.
-        thinking: whether to think before the answer; None leaves it to the template.
-        thinking_field: what the client calls `thinking`.
+        structure: the form of the text; None: any.
+        thinking: whether to think before the answer, and for how long.
         variables: further variables of the chat template; what they say of thinking comes first.
-        one_call: end behind the first call.
+        choices: how many answers, and what is told of their tokens.
     """
 
     messages: Sequence[Message]
     tools: Sequence[ToolDefinition] = ()
+    calls: CallRule = field(default_factory=CallRule)
     sampling: Sampling
     limits: Limits
-    thinking: bool | None = None
-    thinking_field: str = ""
+    structure: Structure | None = None
+    thinking: Thinking = field(default_factory=Thinking)
     variables: Mapping[str, Any] = field(default_factory=dict)
-    one_call: bool = False
+    choices: Choices = field(default_factory=Choices)
+
+    @property
+    def told_tools(self) -> Sequence[ToolDefinition]:
+        """The tools that the prompt speaks of."""
+        return () if self.calls.mode == "none" else self.tools
 
 
-async def begin(service: Service, model: Model, asked: ChatRequest, request_id: str) -> Generation:
+async def begin(service: Service, model: Model, asked: ChatRequest, request_id: str) -> Group:
     """Hand the conversation to the engine.
 
     Raises:
         OnechipError: the request is wrong, or the engine does not take it.
     """
     prompt = await conversation_prompt(model, asked)
+    tools, told = asked.told_tools, bool(_variables(model, asked).get("enable_thinking"))
+    thoughts = Thoughts.of(model.tokenizer, prompt, asked.thinking, told, calls=bool(tools))
+    forms = await forms_of(model.grammars, asked.sampling, asked.structure, asked.calls, tools)
     skip_special = asked.sampling.skip_special_tokens is not False
-    reader = _reader(model.tokenizer, asked.tools, prompt, skip_special)
-    return _submit(service, model, request_id, prompt, reader, asked.sampling, asked.limits, asked.one_call)
+    task = Task(
+        sampling=asked.sampling,
+        limits=asked.limits,
+        choices=asked.choices,
+        reader=lambda: _reader(model.tokenizer, tools, prompt, skip_special),
+        guides=Constraints(forms, thoughts).guides,
+        one_call=asked.calls.one or asked.calls.mode == "named",
+    )
+    return submit(service, model, [prompt], task, request_id)
 
 
-def begin_text(
+async def begin_text(
     service: Service,
     model: Model,
-    prompt: Sequence[int],
+    prompts: Sequence[Sequence[int]],
     sampling: Sampling,
     limits: Limits,
     request_id: str,
-) -> Generation:
-    """Let the engine continue `prompt` (token ids) as it stands, without a chat.
+    structure: Structure | None = None,
+    choices: Choices = ONE_CHOICE,
+) -> Group:
+    """Let the engine continue each of `prompts` (token ids) as it stands, without a chat.
+
+    Args:
+        structure: the form of what comes behind it; None: any.
 
     Raises:
         OnechipError: the request is wrong, or the engine does not take it.
     """
     skip_special = sampling.skip_special_tokens is not False
-    reader = TextReader(model.tokenizer.stream(skip_special, continued=True))
-    return _submit(service, model, request_id, prompt, reader, sampling, limits)
-
-
-def _submit(
-    service: Service,
-    model: Model,
-    request_id: str,
-    prompt: Sequence[int],
-    reader: Reader,
-    sampling: Sampling,
-    limits: Limits,
-    one_call: bool = False,
-) -> Generation:
-    context = min(limits.context or model.engine.context, model.engine.context)
-    limit = output_limit(limits.tokens, limits.field, len(prompt), context, model.largest_context)
-    params = sampling_params(sampling, model.defaults, limit, model.tokenizer.vocab_size)
-    stops, least = stop_strings(sampling), params.min_tokens
-    answer = Answer(reader, stops=stops, min_tokens=least, one_call=one_call)
-    return Generation(service, model, Request(request_id, tuple(prompt), params), answer)
+    forms = await forms_of(model.grammars, sampling, structure, CallRule())
+    task = Task(
+        sampling=sampling,
+        limits=limits,
+        choices=choices,
+        reader=lambda: TextReader(model.tokenizer.stream(skip_special, continued=True)),
+        guides=Constraints(forms).guides,
+    )
+    return submit(service, model, prompts, task, request_id)
 
 
 async def conversation_prompt(model: Model, asked: ChatRequest) -> list[int]:
     """Token ids of `asked`, the model's turn opened. Raises RequestError as `chat_prompt`."""
-    variables = dict(asked.variables)
-    if asked.thinking is not None and model.template is not None:
+    asked.calls.check(asked.tools)
+    return await chat_prompt(model, asked.messages, asked.told_tools, _variables(model, asked))
+
+
+def _variables(model: Model, asked: ChatRequest) -> dict[str, Any]:
+    """The template's variables. Raises RequestError if it is to tell the model to think, but cannot."""
+    variables, thinking = dict(asked.variables), asked.thinking
+    if thinking.wanted is not None and model.template is not None:
         if model.template.reads_thinking:
-            variables.setdefault("enable_thinking", asked.thinking)
-        elif asked.thinking:
+            variables.setdefault("enable_thinking", thinking.wanted)
+        elif thinking.wanted:
             raise RequestError(
-                f"{asked.thinking_field}: the chat template of this model knows nothing of thinking; "
-                "leave it out.",
-                param=asked.thinking_field,
+                f"{thinking.field}: the chat template of this model knows nothing of thinking; leave it out.",
+                param=thinking.field,
             )
-    return await chat_prompt(model, asked.messages, asked.tools, variables)
+    return variables
 
 
 async def chat_prompt(
@@ -163,8 +166,16 @@ async def chat_prompt(
             param="tools",
         )
     checked = check_reserved(variables, RESERVED_VARIABLES)
-    text = model.template.render(messages, tools, add_generation_prompt, **checked)
+    text = model.template.render(messages, _described(tools), add_generation_prompt, **checked)
     return await model.encode(text, add_bos=True)
+
+
+def _described(tools: Sequence[ToolDefinition]) -> list[ToolDefinition]:
+    """`tools` without what is said to the server: some templates print all that stands there."""
+    return [
+        {**tool, "function": {key: value for key, value in tool["function"].items() if key != "strict"}}
+        for tool in tools
+    ]
 
 
 def _reader(

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
-
-from msgspec import UNSET
-from starlette.types import Receive
-
-from onechip.engine.types import Request
+from onechip.engine.types import Event, Request
 from onechip.errors import EngineError
 from onechip.models.chat_parser import Delta
 from onechip.server.answer import Answer
 from onechip.server.metrics import RequestTimer
-from onechip.server.replies import CompletionDetails, PromptDetails, Usage
+from onechip.server.replies import Usage
 from onechip.server.service import Model, Service
-from onechip.server.streams import ClientGone
+from onechip.server.streams import Mailbox
 
 
 class Generation:
@@ -24,22 +17,27 @@ class Generation:
 
     Attributes:
         answer: what came of it so far.
+        failure: why nothing more comes of it, None if all is well.
         timer: when it came.
     """
 
-    def __init__(self, service: Service, model: Model, request: Request, answer: Answer) -> None:
-        """Submit `request`.
+    def __init__(
+        self, service: Service, model: Model, request: Request, answer: Answer, mailbox: Mailbox
+    ) -> None:
+        """Submit `request`, whose events come into `mailbox`.
 
         Raises:
             QueueFullError, RequestError, EngineError: the engine does not take it.
         """
         self.answer = answer
         self.request = request
+        self.failure: EngineError | None = None
         self._engine = model.engine
         self._streams = service.streams
         self.timer = RequestTimer(service.metrics)
-        self._mailbox = self._streams.open(request.id)
         self._over = False  # the engine has sent its last event
+        self._closed = False
+        self._streams.open(request.id, mailbox)
         try:
             self._engine.submit(request)
         except BaseException:
@@ -47,72 +45,44 @@ class Generation:
             raise
 
     @property
+    def running(self) -> bool:
+        """Whether more may come."""
+        return self.answer.finish is None and self.failure is None
+
+    @property
     def usage(self) -> Usage:
         """Tokens so far."""
-        prompt, output = len(self.request.prompt), self.answer.tokens
-        thoughts = self.answer.reasoning_tokens
-        details = CompletionDetails(thoughts) if thoughts else UNSET
-        return Usage(prompt, prompt + output, output, PromptDetails(self.answer.cached_tokens), details)
+        answer = self.answer
+        return Usage.of(
+            len(self.request.prompt), answer.cached_tokens, answer.tokens, answer.reasoning_tokens
+        )
 
-    async def whole(self, receive: Receive) -> list[Delta]:
-        """The answer in one piece.
-
-        Args:
-            receive: of the HTTP request, whose body has been read.
-
-        Raises:
-            ClientGone: the client went away.
-            EngineError: the engine failed or is stopped.
-        """
+    def take(self, event: Event) -> list[Delta]:
+        """What `event` adds to the answer; sets `answer.finish` or `failure` with the last."""
+        if not self.running:
+            return []
         deltas: list[Delta] = []
-        with self.watched(receive):
-            while self.answer.finish is None:
-                deltas += await self.step()
-        return deltas
-
-    @contextmanager
-    def watched(self, receive: Receive) -> Iterator[None]:
-        """Take the answer inside of this: `step` then gives up when the client goes away.
-
-        Leaving early, for whatever reason, frees the request's slot within a window of decode steps.
-
-        Args:
-            receive: of the HTTP request, whose body has been read.
-        """
-        watch = asyncio.create_task(_disconnected(receive))
-        watch.add_done_callback(lambda _: self._mailbox.abandon())
-        reason = "error"
-        try:
-            yield
-            reason = self.answer.finish or "error"
-        except (ClientGone, asyncio.CancelledError):
-            reason = "abort"
-            raise
-        finally:
-            watch.cancel()
-            self._close(reason)
-
-    async def step(self) -> list[Delta]:
-        """What the next window adds to the answer; `answer.finish` is set with the last.
-
-        Raises:
-            ClientGone: the client went away.
-            EngineError: the engine failed or is stopped.
-        """
-        event = await self._mailbox.take()
         self._over = event.finish is not None
         if event.finish in ("error", "cancelled"):
-            raise EngineError(event.error or "The server stopped before the answer was complete.")
-        self.timer.on_tokens(len(event.tokens))
-        return self.answer.take(event)
+            self.failure = EngineError(event.error or "The server stopped before the answer was complete.")
+        else:
+            self.timer.on_tokens(len(event.tokens))
+            deltas = self.answer.take(event)
+        if not self.running:
+            self.close("error")
+        return deltas
 
-    def _close(self, reason: str) -> None:
+    def close(self, reason: str) -> None:
+        """Nobody waits for more: free the slot, within a window of decode steps.
+
+        Args:
+            reason: why there is no more, if the answer does not say it.
+        """
+        if self._closed:
+            return
+        self._closed = True
         self._streams.close(self.request.id)
         if not self._over:
             self._engine.cancel(self.request.id)
-        self.timer.on_end(reason, len(self.request.prompt), self.answer.tokens)
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+        ended = "error" if self.failure else self.answer.finish or reason
+        self.timer.on_end(ended, len(self.request.prompt), self.answer.tokens)

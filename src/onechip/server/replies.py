@@ -1,4 +1,7 @@
-"""Bodies of the API's answers, field by field as OpenAI's clients read them."""
+"""Bodies of the API's answers, field by field as OpenAI's clients read them.
+
+`token_ids`, `prompt_token_ids` and `prompt_logprobs` are vLLM's, and stand only where they were asked for.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,12 @@ from typing import Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
+from onechip.errors import OnechipError
 from onechip.server.answer import FinishReason
+from onechip.server.logprobs import ChatLogprobs, PromptLogprobs, TextLogprobs
+
+ChoiceEnd = FinishReason | Literal["error"]
+"""Why a choice ended; "error" only where others of the same request did better."""
 
 
 class PromptDetails(Struct):
@@ -26,6 +34,12 @@ class Usage(Struct):
     prompt_tokens_details: PromptDetails
     completion_tokens_details: CompletionDetails | UnsetType = UNSET
 
+    @classmethod
+    def of(cls, prompt: int, cached: int, output: int, thoughts: int) -> Usage:
+        """So many tokens; `cached` are of the prompt, `thoughts` of the output."""
+        details = CompletionDetails(thoughts) if thoughts else UNSET
+        return cls(prompt, prompt + output, output, PromptDetails(cached), details)
+
 
 class FunctionCall(Struct, kw_only=True, omit_defaults=True):
     """`name` stands only where the call begins."""
@@ -44,31 +58,51 @@ class ToolCall(Struct, kw_only=True, omit_defaults=True):
 
 
 class ChatDelta(Struct, omit_defaults=True):
+    """Thoughts have both names that clients know: `reasoning` of vLLM, and DeepSeek's."""
+
     role: str | UnsetType = UNSET
     content: str | UnsetType = UNSET
+    reasoning: str | UnsetType = UNSET
     reasoning_content: str | UnsetType = UNSET
     tool_calls: list[ToolCall] | UnsetType = UNSET
 
 
 class ChatMessage(Struct, tag_field="role", tag="assistant"):
     content: str | None
+    reasoning: str | UnsetType = UNSET
     reasoning_content: str | UnsetType = UNSET
     tool_calls: list[ToolCall] | UnsetType = UNSET
     refusal: None = None
 
 
+class ChoiceFailure(Struct):
+    """Why a choice failed while others of the same request did not."""
+
+    message: str
+    type: str
+
+
+def choice_failure(error: OnechipError | None) -> ChoiceFailure | UnsetType:
+    """What a choice says of `error`."""
+    return UNSET if error is None else ChoiceFailure(error.message, error.kind)
+
+
 class ChatChoice(Struct, kw_only=True):
     index: int = 0
     message: ChatMessage
-    logprobs: None = None
-    finish_reason: FinishReason
+    logprobs: ChatLogprobs | None = None
+    finish_reason: ChoiceEnd
+    token_ids: list[int] | UnsetType = UNSET
+    error: ChoiceFailure | UnsetType = UNSET
 
 
 class ChatChunkChoice(Struct, kw_only=True):
     index: int = 0
     delta: ChatDelta
-    logprobs: None = None
-    finish_reason: FinishReason | None = None
+    logprobs: ChatLogprobs | None = None
+    finish_reason: ChoiceEnd | None = None
+    token_ids: list[int] | UnsetType = UNSET
+    error: ChoiceFailure | UnsetType = UNSET
 
 
 class TextChoice(Struct, kw_only=True):
@@ -76,8 +110,12 @@ class TextChoice(Struct, kw_only=True):
 
     index: int = 0
     text: str
-    logprobs: None = None
-    finish_reason: FinishReason | None = None
+    logprobs: TextLogprobs | None = None
+    finish_reason: ChoiceEnd | None = None
+    token_ids: list[int] | UnsetType = UNSET
+    prompt_token_ids: list[int] | UnsetType = UNSET
+    prompt_logprobs: PromptLogprobs | UnsetType = UNSET
+    error: ChoiceFailure | UnsetType = UNSET
 
 
 class ChatCompletion(Struct, tag_field="object", tag="chat.completion"):
@@ -86,6 +124,8 @@ class ChatCompletion(Struct, tag_field="object", tag="chat.completion"):
     model: str
     choices: list[ChatChoice]
     usage: Usage
+    prompt_logprobs: PromptLogprobs | UnsetType = UNSET
+    prompt_token_ids: list[int] | UnsetType = UNSET
 
 
 class ChatChunk(Struct, tag_field="object", tag="chat.completion.chunk"):
@@ -96,6 +136,7 @@ class ChatChunk(Struct, tag_field="object", tag="chat.completion.chunk"):
     model: str
     choices: list[ChatChunkChoice]
     usage: Usage | UnsetType | None = UNSET
+    prompt_token_ids: list[int] | UnsetType = UNSET
 
 
 class TextCompletion(Struct, tag_field="object", tag="text_completion"):

@@ -59,6 +59,7 @@ def load_model(config: ServeConfig, progress: Progress) -> Model:
     progress("starting", 0.0)
     # Imported here, in the thread that loads: JAX takes seconds, and the port shall answer meanwhile.
     from onechip.engine.core import Engine
+    from onechip.engine.guides.grammar import Grammars
     from onechip.models.chat_template import ChatTemplate
     from onechip.models.config import read_config
     from onechip.models.generation import GenerationDefaults
@@ -66,11 +67,12 @@ def load_model(config: ServeConfig, progress: Progress) -> Model:
     from onechip.server.facts import Facts
 
     folder = resolve_model(config.model)
-    largest_context = read_config(folder).max_position
+    model_config = read_config(folder)
     template, defaults = ChatTemplate.load(folder), GenerationDefaults.load(folder)  # quick to refuse: first
     facts = Facts.read(folder)
     engine = Engine.load(config.engine(folder), progress)
-    return Model(engine, engine.tokenizer, template, defaults, largest_context, facts)
+    grammars = Grammars(engine.tokenizer, model_config.vocab)
+    return Model(engine, engine.tokenizer, template, defaults, model_config.max_position, facts, grammars)
 
 
 def _listen(config: ServeConfig) -> socket.socket:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import TypeVar
 
-from onechip.engine.types import SamplingParams
+from onechip.engine.guides.bans import AllowedTokens, BadWords
+from onechip.engine.types import Guide, SamplingParams
 from onechip.errors import RequestError
 from onechip.models.generation import GenerationDefaults
+from onechip.models.tokenizer import Tokenizer
 from onechip.server.schemas import GenerationBody, Sampling
 
 T = TypeVar("T")
@@ -31,11 +35,7 @@ def sampling_params(
             f"min_tokens is {min_tokens}, but at most {max_tokens} tokens may be generated.",
             param="min_tokens",
         )
-    for id in body.stop_token_ids or ():
-        if id >= vocab_size:
-            raise RequestError(
-                f"stop_token_ids has {id}; the vocabulary ends at {vocab_size - 1}.", param="stop_token_ids"
-            )
+    _check_ids(body.stop_token_ids or (), "stop_token_ids", vocab_size)
     seed = secrets.randbits(32) if body.seed is None else body.seed
     return SamplingParams(
         temperature=_given(body.temperature, defaults.temperature),
@@ -47,29 +47,95 @@ def sampling_params(
         min_tokens=min_tokens,
         stop_token_ids=tuple(dict.fromkeys(body.stop_token_ids or ())),
         ignore_eos=bool(body.ignore_eos),
+        frequency_penalty=body.frequency_penalty or 0.0,
+        presence_penalty=body.presence_penalty or 0.0,
+        repetition_penalty=_given(body.repetition_penalty, 1.0),
+        logit_bias=_logit_bias(body.logit_bias or {}, vocab_size),
     )
 
 
 def _engine_seed(seed: int) -> int:
     """The 32 bits that the engine takes of a signed 64-bit seed: the seed itself, or else a hash of it."""
-    if 0 <= seed < 2**32:
-        return seed
-    digest = hashlib.blake2b(seed.to_bytes(8, "big", signed=True), digest_size=4).digest()
-    return int.from_bytes(digest, "big")
+    return seed if 0 <= seed < 2**32 else _hashed(seed.to_bytes(8, "big", signed=True))
 
 
-def output_limit(
-    asked: int | None, field: str, prompt_tokens: int, context: int, largest_context: int
-) -> int:
-    """How many tokens the answer may have: what was asked for in `field`, or the rest of the context.
+def choice_seed(seed: int, place: int) -> int:
+    """The seed of choice `place` of a prompt; the first one has the prompt's own.
 
     Args:
-        context: tokens of one request, prompt and output together.
+        seed: 0 <= seed < 2**32.
+    """
+    return _hashed(seed.to_bytes(4, "big") + place.to_bytes(4, "big")) if place else seed
+
+
+def _hashed(data: bytes) -> int:
+    return int.from_bytes(hashlib.blake2b(data, digest_size=4).digest(), "big")
+
+
+def _logit_bias(bias: Mapping[str, float], vocab_size: int) -> tuple[tuple[int, float], ...]:
+    """Raises RequestError if a key is no token id."""
+    for key in bias:
+        if not (key.isascii() and key.isdigit()) or str(int(key)) != key:
+            raise RequestError(
+                f'logit_bias has the key {key!r}; keys are token ids, such as "42".', param="logit_bias"
+            )
+    _check_ids(map(int, bias), "logit_bias", vocab_size)
+    return tuple((int(key), float(value)) for key, value in bias.items())
+
+
+def _check_ids(ids: Iterable[int], field: str, vocab_size: int) -> None:
+    for id in ids:
+        if id >= vocab_size:
+            raise RequestError(f"{field} has {id}; the vocabulary ends at {vocab_size - 1}.", param=field)
+
+
+def bans(body: Sampling, tokenizer: Tokenizer) -> Callable[[], tuple[Guide, ...]]:
+    """What makes the guides of one answer for `bad_words` and `allowed_token_ids`.
+
+    Each bad word is forbidden as it stands and behind a blank.
+
+    Raises:
+        RequestError: an id is none of the vocabulary's, or a word is empty.
+    """
+    allowed = body.allowed_token_ids
+    if allowed is not None:
+        _check_ids(allowed, "allowed_token_ids", tokenizer.vocab_size)
+    spellings = [spelling for word in body.bad_words or () for spelling in (word, " " + word.lstrip(" "))]
+    words = [ids for ids in map(tokenizer.encode, spellings) if ids]
+
+    def guides() -> tuple[Guide, ...]:
+        only = (AllowedTokens(allowed),) if allowed else ()
+        return (*only, BadWords(words)) if words else only
+
+    return guides
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long an answer may become.
+
+    Attributes:
+        tokens: of the answer; None: the rest of the context.
+        field: what the client calls `tokens`.
+        context: tokens of prompt and answer together, if fewer than the engine's.
+    """
+
+    tokens: int | None
+    field: str
+    context: int | None = None
+
+
+def output_limit(limits: Limits, prompt_tokens: int, context: int, largest_context: int) -> int:
+    """How many tokens the answer may have: what was asked for, or the rest of the context.
+
+    Args:
+        context: tokens of one request that the engine takes, prompt and output together.
         largest_context: what `context` could be with this model.
 
     Raises:
         RequestError: the prompt, or the prompt and what was asked for, do not fit in the context.
     """
+    context = min(limits.context or context, context)
     room = context - prompt_tokens
     if room < 1:
         larger = f", or start the server with a larger --context (this model takes {largest_context})"
@@ -78,20 +144,25 @@ def output_limit(
             f"output together: shorten the prompt{larger if context < largest_context else ''}.",
             code="context_length_exceeded",
         )
-    if asked is not None and asked > room:
+    if limits.tokens is not None and limits.tokens > room:
         raise RequestError(
-            f"{field} is {asked}, but the prompt has {prompt_tokens} of the context's {context} tokens: "
-            f"ask for {room} at the most, or leave it out.",
-            param=field,
+            f"{limits.field} is {limits.tokens}, but the prompt has {prompt_tokens} of the context's "
+            f"{context} tokens: ask for {room} at the most, or leave it out.",
+            param=limits.field,
             code="context_length_exceeded",
         )
-    return room if asked is None else asked
+    return room if limits.tokens is None else limits.tokens
 
 
-def check_stream_options(body: GenerationBody) -> None:
-    """Raises RequestError if there are options for a stream that nobody asked for."""
+def check_stream(body: GenerationBody) -> None:
+    """Raises RequestError for options of a stream that nobody asked for, and for what no stream has."""
     if body.stream_options is not None and not body.stream:
         raise RequestError("stream_options needs stream to be true.", param="stream_options")
+    if body.stream and body.prompt_logprobs is not None:
+        raise RequestError(
+            "prompt_logprobs does not go with stream: no prompt is told of in a stream; leave one out.",
+            param="prompt_logprobs",
+        )
 
 
 def stop_strings(body: Sampling) -> list[str]:

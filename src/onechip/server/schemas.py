@@ -7,6 +7,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from onechip.engine.types import MAX_LOGIT_BIAS, MAX_LOGPROBS
+
 Temperature = Annotated[float, Meta(ge=0, le=2)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 PositiveShare = Annotated[float, Meta(gt=0, le=1)]
@@ -16,6 +18,14 @@ Seed = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 StopString = Annotated[str, Meta(min_length=1)]
 StopStrings = Annotated[list[StopString], Meta(max_length=16)]
+Penalty = Annotated[float, Meta(ge=-2, le=2)]
+RepetitionPenalty = Annotated[float, Meta(gt=0, le=100)]
+LogitBias = Annotated[dict[str, Annotated[float, Meta(ge=-100, le=100)]], Meta(max_length=MAX_LOGIT_BIAS)]
+Likeliest = Annotated[int, Meta(ge=0, le=MAX_LOGPROBS)]
+ChoiceCount = Annotated[int, Meta(ge=1, le=128)]
+ThinkingBudget = Annotated[int, Meta(ge=-1, le=2**31 - 1)]
+"""Tokens of thoughts at the most; -1: as many as the model likes."""
+
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
@@ -59,6 +69,55 @@ class Sampling(Body, kw_only=True, forbid_unknown_fields=True):
     stop_token_ids: list[TokenId] | None = None
     ignore_eos: bool | None = None
     skip_special_tokens: bool | None = None
+    frequency_penalty: Penalty | None = None
+    presence_penalty: Penalty | None = None
+    repetition_penalty: RepetitionPenalty | None = None
+    logit_bias: LogitBias | None = None
+    bad_words: Annotated[list[StopString], Meta(max_length=1024)] | None = None
+    allowed_token_ids: Annotated[list[TokenId], Meta(min_length=1)] | None = None
+    include_stop_str_in_output: bool | None = None
+
+
+class TextFormat(Struct, tag_field="type", tag="text", forbid_unknown_fields=True):
+    pass
+
+
+class JsonObjectFormat(Struct, tag_field="type", tag="json_object", forbid_unknown_fields=True):
+    pass
+
+
+class NamedSchema(Struct, kw_only=True, forbid_unknown_fields=True):
+    """`name` and `description` are the caller's own; answers keep to the schema whatever `strict` says."""
+
+    schema: dict[str, Any]
+    name: str | None = None
+    description: str | None = None
+    strict: bool | None = None
+
+
+class JsonSchemaFormat(Struct, tag_field="type", tag="json_schema", forbid_unknown_fields=True):
+    json_schema: NamedSchema
+
+
+ResponseFormat = TextFormat | JsonObjectFormat | JsonSchemaFormat
+SchemaOrText = dict[str, Any] | str
+
+
+class StructuredOutputs(Body, kw_only=True, forbid_unknown_fields=True):
+    """vLLM's. JSON comes in one line whatever `disable_any_whitespace` says."""
+
+    NEUTRAL: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "disable_any_whitespace": (False, True),
+        "disable_additional_properties": (False,),
+        "whitespace_pattern": (),
+        "structural_tag": (),
+    }
+
+    json: SchemaOrText | None = None
+    regex: str | None = None
+    choice: list[str] | None = None
+    grammar: str | None = None
+    json_object: bool | None = None
 
 
 class GenerationBody(Sampling, kw_only=True, forbid_unknown_fields=True):
@@ -68,53 +127,52 @@ class GenerationBody(Sampling, kw_only=True, forbid_unknown_fields=True):
     """
 
     NEUTRAL: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        "n": (1,),
-        "frequency_penalty": (0, 0.0),
-        "presence_penalty": (0, 0.0),
-        "repetition_penalty": (1, 1.0),
-        "logit_bias": ({},),
-        "logprobs": (False,),
-        "top_logprobs": (0,),
-        "prompt_logprobs": (),
         "best_of": (1,),
         "echo": (False,),
         "suffix": ("",),
         "store": (False,),
         "modalities": (["text"],),
         "service_tier": ("auto", "default"),
-        "include_stop_str_in_output": (False,),
         "continue_final_message": (False,),
         "spaces_between_special_tokens": (True,),
         "add_special_tokens": (),
         "audio": (),
         "prediction": (),
         "reasoning_effort": (),
+        "thinking_token_budget": (),
+        "thinking_budget_tokens": (),
         "verbosity": ("medium",),
         "web_search_options": (),
         "functions": (),
         "function_call": (),
-        "structured_outputs": (),
-        "guided_json": (),
-        "guided_regex": (),
-        "guided_choice": (),
-        "guided_grammar": (),
-        "response_format": (),
         "length_penalty": (1, 1.0),
         "use_beam_search": (False,),
-        "bad_words": ([],),
-        "allowed_token_ids": (),
-        "return_token_ids": (False,),
         "priority": (0,),
     }
 
+    ALLOWED: ClassVar[Mapping[str, str]] = {"response_format.type": "text, json_object or json_schema"}
+    NESTED: ClassVar[Mapping[str, type[Body]]] = {"structured_outputs": StructuredOutputs}
+
     model: str | None = None
     max_tokens: Count | None = None
+    n: ChoiceCount | None = None
+    prompt_logprobs: Likeliest | None = None
+    return_token_ids: bool | None = None
+    return_tokens_as_token_ids: bool | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     user: str | None = None
     metadata: dict[str, str] | None = None
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
+    guided_json: SchemaOrText | None = None
+    guided_regex: str | None = None
+    guided_choice: list[str] | None = None
+    guided_grammar: str | None = None
+    grammar: str | None = None
+    json_schema: SchemaOrText | None = None
 
 
 class TextPart(Struct, tag_field="type", tag="text", forbid_unknown_fields=True):
@@ -185,12 +243,12 @@ Messages = Annotated[list[Message], Meta(min_length=1)]
 
 
 class Function(Struct, omit_defaults=True, forbid_unknown_fields=True):
-    """`strict` would promise that arguments keep to the schema, which needs guided decoding."""
+    """Arguments keep to the schema if `strict` says so, or if a call is required."""
 
     name: Annotated[str, Meta(min_length=1)]
     description: str | None = None
     parameters: dict[str, Any] | None = None
-    strict: Literal[False] | None = None
+    strict: bool | None = None
 
 
 class Tool(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -200,37 +258,60 @@ class Tool(Struct, kw_only=True, forbid_unknown_fields=True):
     function: Function
 
 
-class ResponseFormat(Struct, forbid_unknown_fields=True):
-    type: Literal["text"]
+class FunctionName(Struct, forbid_unknown_fields=True):
+    name: str
+
+
+class NamedTool(Struct, tag_field="type", tag="function", forbid_unknown_fields=True):
+    function: FunctionName
+
+
+class AllowedTools(Struct, forbid_unknown_fields=True):
+    mode: Literal["auto", "required"]
+    tools: Annotated[list[NamedTool], Meta(min_length=1)]
+
+
+class AllowedToolChoice(Struct, tag_field="type", tag="allowed_tools", forbid_unknown_fields=True):
+    allowed_tools: AllowedTools
+
+
+ChoiceMode = Literal["auto", "none", "required"]
 
 
 class ChatBody(GenerationBody, kw_only=True, forbid_unknown_fields=True):
-    """POST /v1/chat/completions."""
+    """POST /v1/chat/completions. The budget of thoughts has vLLM's name or llama.cpp's."""
 
     ALLOWED: ClassVar[Mapping[str, str]] = {
+        **GenerationBody.ALLOWED,
         "messages[].role": "system, developer, user, assistant or tool",
         "messages[].content[].type": "text, since this server reads text only",
         "messages[].tool_calls[].type": "function",
         "tools[].type": "function",
-        "tools[].function.strict": "false, since arguments are not forced to keep to the schema",
-        "tool_choice": "auto or none; required calls and named tools are not supported",
-        "response_format.type": "text; JSON modes are not supported",
+        "tool_choice": "auto, none, required or an object that names tools",
+        "tool_choice.type": "function or allowed_tools",
     }
 
     messages: Messages
     tools: list[Tool] | None = None
-    tool_choice: Literal["auto", "none"] | None = None
+    tool_choice: ChoiceMode | NamedTool | AllowedToolChoice | None = None
     parallel_tool_calls: bool | None = None
     max_completion_tokens: Count | None = None
-    response_format: ResponseFormat | None = None
+    logprobs: bool | None = None
+    top_logprobs: Likeliest | None = None
     reasoning_effort: Effort | None = None
+    thinking_token_budget: ThinkingBudget | None = None
+    thinking_budget_tokens: ThinkingBudget | None = None
     chat_template_kwargs: dict[str, Any] | None = None
 
 
 class CompletionBody(GenerationBody, kw_only=True, forbid_unknown_fields=True):
-    """POST /v1/completions. `prompt`: one text or one list of token ids, or a list with just that in it."""
+    """POST /v1/completions. `prompt`: a text or a list of token ids, or a list of several."""
 
     prompt: str | list[int | str | list[int]]
+    max_tokens: Annotated[int, Meta(ge=0)] | None = None
+    best_of: ChoiceCount | None = None
+    echo: bool | None = None
+    logprobs: Likeliest | None = None
 
 
 class TokenizeBody(Body, kw_only=True, forbid_unknown_fields=True):

@@ -6,12 +6,13 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from onechip.config import ServeConfig
 from onechip.engine.types import Progress
-from onechip.errors import EngineError, NotFoundError
+from onechip.errors import EngineError, NotFoundError, RequestError
 from onechip.models.chat_template import ChatTemplate
 from onechip.models.generation import GenerationDefaults
 from onechip.models.tokenizer import Tokenizer
@@ -19,6 +20,9 @@ from onechip.server.engine import ServedEngine
 from onechip.server.facts import Facts
 from onechip.server.metrics import Metrics
 from onechip.server.streams import Streams
+
+if TYPE_CHECKING:
+    from onechip.engine.guides.grammar import Grammars
 
 State = Literal["loading", "ready", "draining", "failed"]
 
@@ -34,6 +38,7 @@ class Model:
         template: None if the checkpoint has none; then it does not chat.
         largest_context: tokens of one request that the checkpoint allows; the engine may allow fewer.
         facts: what clients may ask about the checkpoint.
+        grammars: what answers may be held to.
     """
 
     engine: ServedEngine
@@ -42,12 +47,18 @@ class Model:
     defaults: GenerationDefaults
     largest_context: int
     facts: Facts
+    grammars: Grammars
 
     async def encode(self, text: str, add_bos: bool) -> list[int]:
         """Token ids of `text`."""
         if len(text) < LONG_TEXT:
             return self.tokenizer.encode(text, add_bos)
         return await asyncio.to_thread(self.tokenizer.encode, text, add_bos)
+
+    def warm(self) -> None:
+        """Get ready for the first grammar, which would have to wait else; blocks."""
+        with suppress(RequestError):  # a model without stop tokens has no grammars
+            self.grammars.warm()
 
 
 class Service:
@@ -97,6 +108,8 @@ class Service:
             if model is not None:
                 self.metrics.stats = model.engine.stats
             on_loaded()
+            if model is not None:
+                threading.Thread(target=model.warm, name="onechip-grammars", daemon=True).start()
 
         threading.Thread(target=load, name="onechip-load", daemon=True).start()
 

@@ -1,8 +1,9 @@
-"""A generation -> the server-sent events of OpenAI's chat and plain completions.
+"""A group of generations -> the server-sent events of OpenAI's chat and plain completions.
 
 Every window gives at least one event, if need be with empty text, so that clients can time tokens that show
-nothing. A last event has the `finish_reason`; then comes the usage, if asked for, and `[DONE]`. A failure
-becomes an event with an error body, and the stream ends without `[DONE]`.
+nothing. A last event of each choice has its `finish_reason`; behind all of them come the usage, if asked for,
+and `[DONE]`. A failure becomes an event with an error body, and the stream ends without `[DONE]`; where other
+choices go on, it is told of its own choice, and they go on.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from onechip.errors import OnechipError
 from onechip.models.chat_parser import Delta
 from onechip.server.answer import FinishReason
 from onechip.server.errors import openai_error
-from onechip.server.generation import Generation
+from onechip.server.group import Group
 from onechip.server.replies import Usage
 from onechip.server.schemas import StreamOptions
-from onechip.server.streaming import EVENT_STREAM, sse
+from onechip.server.streaming import EVENT_STREAM, StreamedAnswer, sse
 
 
 class Chunks(Protocol):
-    """The form that one endpoint gives its events."""
+    """The form that one endpoint gives the events of one choice."""
 
     def opening(self) -> Sequence[Any]:
         """Choices that stand before anything is generated."""
@@ -34,17 +35,27 @@ class Chunks(Protocol):
     def closing(self, finish: FinishReason) -> Any:
         """The choice that says why the answer ended."""
 
+    def failure(self, error: OnechipError) -> Any:
+        """The choice that says why the answer failed."""
+
     def body(self, choices: list[Any], usage: Usage | UnsetType | None) -> Any:
         """The whole event around its choices."""
 
 
+def chunk_stream(group: Group, chunks: Sequence[Chunks], options: StreamOptions | None) -> StreamedAnswer:
+    """The response with the events of all choices of `group`; `chunks` has one for each."""
+    events = [ChunkEvents(group, place, form, options) for place, form in enumerate(chunks)]
+    return StreamedAnswer(group, events, events[0].ending)
+
+
 class ChunkEvents:
-    """The events of `generation`, each around one choice of `chunks`."""
+    """The events of choice `place` of `group`, each around one choice of `chunks`."""
 
     content_type = EVENT_STREAM
 
-    def __init__(self, generation: Generation, chunks: Chunks, options: StreamOptions | None) -> None:
-        self._generation = generation
+    def __init__(self, group: Group, place: int, chunks: Chunks, options: StreamOptions | None) -> None:
+        self._group = group
+        self._answer = group.choices[place].answer
         self._chunks = chunks
         self._include_usage = bool(options and options.include_usage)
         self._usage_in_all = bool(options and options.continuous_usage_stats)
@@ -56,17 +67,23 @@ class ChunkEvents:
         return self._events(self._chunks.window(deltas))
 
     def closing(self) -> bytes:
-        finish = self._generation.answer.finish
+        finish = self._answer.finish
         assert finish is not None
-        usage = sse(self._chunks.body([], self._generation.usage)) if self._include_usage else b""
-        return self._events([self._chunks.closing(finish)]) + usage + b"data: [DONE]\n\n"
+        return self._events([self._chunks.closing(finish)])
 
     def failure(self, error: OnechipError) -> bytes:
-        return sse(openai_error(error))
+        return self._events([self._chunks.failure(error)]) if len(self._group.choices) > 1 else b""
+
+    def ending(self) -> bytes:
+        """What stands behind all choices."""
+        if self._group.failure is not None:
+            return sse(openai_error(self._group.failure))
+        usage = sse(self._chunks.body([], self._group.usage)) if self._include_usage else b""
+        return usage + b"data: [DONE]\n\n"
 
     def _events(self, choices: Sequence[Any]) -> bytes:
         """One event for each choice."""
         usage: Usage | UnsetType | None = None if self._include_usage else UNSET
         if self._usage_in_all:
-            usage = self._generation.usage
+            usage = self._group.usage
         return b"".join(sse(self._chunks.body([choice], usage)) for choice in choices)

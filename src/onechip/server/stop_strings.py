@@ -1,4 +1,4 @@
-"""Text as it is generated -> the text before the first stop string; never a part of a stop string.
+"""Text as it is generated -> the text before the first stop string, with it if wanted; never a part of one.
 
 First is the one that is complete first, so that the result does not depend on how the text is cut in pieces.
 """
@@ -15,8 +15,14 @@ class StopStrings:
         hit: the stop string that was found; nothing comes after it. None while none was.
     """
 
-    def __init__(self, stops: Sequence[str]) -> None:
+    def __init__(self, stops: Sequence[str], shown: bool = False) -> None:
+        """Start before the first piece.
+
+        Args:
+            shown: the stop string that is found belongs to the text.
+        """
         self._stops = tuple(stops)
+        self._shown = shown
         self._held = ""
         self.hit: str | None = None
 
@@ -27,7 +33,7 @@ class StopStrings:
         if found:
             end, start = min(found)
             self.hit, self._held = text[start:end], ""
-            return text[:start]
+            return text[: end if self._shown else start]
         held = max((_overlap(text, stop) for stop in self._stops), default=0)
         shown = len(text) - held
         self._held = text[shown:]

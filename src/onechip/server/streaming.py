@@ -1,4 +1,4 @@
-"""A generation -> a streamed HTTP response: one write a window, whatever the number of tokens in it.
+"""A group of generations -> a streamed HTTP response: one write a window, however many tokens are in it.
 
 What the bytes look like is the affair of a protocol (`Form`). When they are sent is the same for all, and so
 is that a client which hangs up frees its slot.
@@ -6,16 +6,18 @@ is that a client which hangs up frees its slot.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from onechip.engine.types import Event
 from onechip.errors import OnechipError
 from onechip.models.chat_parser import Delta
 from onechip.server.generation import Generation
+from onechip.server.group import Group
 from onechip.server.streams import ClientGone
 
 EVENT_STREAM = "text/event-stream; charset=utf-8"
@@ -25,7 +27,7 @@ _encoder = msgspec.json.Encoder()
 
 
 class Form(Protocol):
-    """What one protocol sends, as bytes. Where there is nothing to say, they are empty.
+    """What one protocol sends of one choice, as bytes. Where there is nothing to say, they are empty.
 
     Attributes:
         content_type: of the response.
@@ -47,36 +49,49 @@ class Form(Protocol):
 
 
 class StreamedAnswer(Response):
-    """The answer of `generation`, in the form of `form`."""
+    """The answers of `group`, each in the form of its own; `ending` stands behind them all."""
 
-    def __init__(self, generation: Generation, form: Form) -> None:
+    def __init__(
+        self, group: Group, forms: Sequence[Form], ending: Callable[[], bytes] = lambda: b""
+    ) -> None:
         self.background = None
         self.status_code = 200
-        self._generation = generation
-        self._form = form
+        self._group = group
+        self._forms = {
+            generation.request.id: form for generation, form in zip(group.choices, forms, strict=True)
+        }
+        self._ending = ending
         self._head = [
-            (b"content-type", form.content_type.encode()),
+            (b"content-type", forms[0].content_type.encode()),
             (b"cache-control", b"no-cache"),
             (b"x-accel-buffering", b"no"),  # nginx would collect events
         ]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answer, form = self._generation.answer, self._form
+        group = self._group
         try:
-            with self._generation.watched(receive):
+            with group.watched(receive):
                 await send({"type": "http.response.start", "status": 200, "headers": self._head})
-                await _write(send, form.opening())
-                while answer.finish is None:
-                    before = answer.tokens
-                    deltas = await self._generation.step()
-                    data = form.window(deltas) if answer.tokens > before or deltas else b""
-                    if answer.finish is None:
+                await _write(send, b"".join(form.opening() for form in self._forms.values()))
+                while group.running:
+                    data = b"".join([self._said(*news) for news in await group.events()])
+                    if group.running:
                         await _write(send, data)
-            await _write(send, data + form.closing(), more=False)
         except ClientGone:
             return
-        except OnechipError as error:
-            await _write(send, form.failure(error), more=False)
+        await _write(send, data + self._ending(), more=False)
+
+    def _said(self, generation: Generation, event: Event) -> bytes:
+        """What `event` adds to the stream."""
+        if not generation.running:
+            return b""
+        form, answer = self._forms[generation.request.id], generation.answer
+        before = answer.tokens
+        deltas = generation.take(event)
+        if generation.failure is not None:
+            return form.failure(generation.failure)
+        data = form.window(deltas) if answer.tokens > before or deltas else b""
+        return data if answer.finish is None else data + form.closing()
 
 
 def sse(body: Any) -> bytes:

@@ -1,4 +1,4 @@
-"""Events from the engine's thread -> the mailbox of the request that they belong to, on the loop.
+"""Events from the engine's thread -> the mailbox of the client that waits for them, on the loop.
 
 One hand-over a window: the engine's thread wakes the loop once for all events of a window.
 """
@@ -17,7 +17,7 @@ class ClientGone(Exception):
 
 
 class Mailbox:
-    """Events of one request that its coroutine has not taken yet. Lives on the loop's thread."""
+    """Events of one client's requests that its coroutine has not taken yet. Lives on the loop's thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -34,8 +34,11 @@ class Mailbox:
         self._abandoned = True
         self._wake()
 
-    async def take(self) -> Event:
-        """All that has come, as one event; so a client that reads slowly gets larger ones.
+    async def take(self) -> list[Event]:
+        """All that has come, at least one event.
+
+        What came of one request meanwhile is one event, so a client that reads slowly gets larger ones; only
+        where log-probabilities were asked for, tokens stay with the step that gave them.
 
         Raises:
             ClientGone: nobody wants it any more.
@@ -46,14 +49,27 @@ class Mailbox:
         if self._abandoned:
             raise ClientGone
         events, self._events = self._events, []
-        if len(events) == 1:
-            return events[0]
-        tokens = tuple(id for event in events for id in event.tokens)
-        return replace(events[-1], tokens=tokens, cached_tokens=max(event.cached_tokens for event in events))
+        return events if len(events) == 1 else _joined(events)
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+
+def _joined(events: Sequence[Event]) -> list[Event]:
+    """Neighbouring events of a request become one, unless they tell log-probabilities."""
+    joined: list[Event] = []
+    last: dict[str, int] = {}  # where the latest event of a request is
+    for event in events:
+        place = last.get(event.request_id)
+        if place is None or joined[place].logprobs or event.logprobs:
+            last[event.request_id] = len(joined)
+            joined.append(event)
+        else:
+            before = joined[place]
+            cached = max(before.cached_tokens, event.cached_tokens)
+            joined[place] = replace(event, tokens=before.tokens + event.tokens, cached_tokens=cached)
+    return joined
 
 
 class Streams:
@@ -67,13 +83,16 @@ class Streams:
         """Take all events of a window; called from the engine's thread."""
         self._loop.call_soon_threadsafe(self._sort, events)
 
-    def open(self, request_id: str) -> Mailbox:
-        """A mailbox for `request_id`, before the request is submitted."""
-        mailbox = self._mailboxes[request_id] = Mailbox(self._loop)
-        return mailbox
+    def mailbox(self) -> Mailbox:
+        """A new one, which no events come to yet."""
+        return Mailbox(self._loop)
+
+    def open(self, request_id: str, mailbox: Mailbox) -> None:
+        """What comes of `request_id`, which is not submitted yet, goes to `mailbox`."""
+        self._mailboxes[request_id] = mailbox
 
     def close(self, request_id: str) -> None:
-        """Forget the mailbox; events that still come are dropped."""
+        """Events of `request_id` that still come are dropped."""
         self._mailboxes.pop(request_id, None)
 
     def __len__(self) -> int:

@@ -61,13 +61,13 @@ Message = UserMessage | AssistantMessage | SystemMessage
 
 
 class Tool(Struct, kw_only=True, forbid_unknown_fields=True):
-    """`strict` would promise that inputs keep to the schema, which needs guided decoding."""
+    """Inputs keep to the schema if `strict` says so, or if a call is required."""
 
     name: Annotated[str, Meta(min_length=1)]
     input_schema: dict[str, Any]
     description: str | None = None
     type: Literal["custom"] | None = None
-    strict: Literal[False] | None = None
+    strict: bool | None = None
     cache_control: CacheControl | None = None
     eager_input_streaming: bool | None = None
     input_examples: Annotated[list[Any], Meta(max_length=0)] | None = None
@@ -77,13 +77,20 @@ class AutoChoice(Struct, tag_field="type", tag="auto", forbid_unknown_fields=Tru
     disable_parallel_tool_use: bool | None = None
 
 
+class AnyChoice(Struct, tag_field="type", tag="any", forbid_unknown_fields=True):
+    disable_parallel_tool_use: bool | None = None
+
+
+class ToolChoice(Struct, tag_field="type", tag="tool", forbid_unknown_fields=True):
+    name: str
+    disable_parallel_tool_use: bool | None = None
+
+
 class NoChoice(Struct, tag_field="type", tag="none", forbid_unknown_fields=True):
     pass
 
 
 class ThinkingEnabled(Struct, tag_field="type", tag="enabled", kw_only=True, forbid_unknown_fields=True):
-    """The budget is a wish: what ends an answer is max_tokens."""
-
     budget_tokens: Count
     display: Literal["summarized"] | None = None
 
@@ -94,6 +101,17 @@ class ThinkingAdaptive(Struct, tag_field="type", tag="adaptive", kw_only=True, f
 
 class ThinkingDisabled(Struct, tag_field="type", tag="disabled", forbid_unknown_fields=True):
     pass
+
+
+class JsonSchemaFormat(Struct, tag_field="type", tag="json_schema", forbid_unknown_fields=True):
+    schema: dict[str, Any]
+
+
+class OutputConfig(Struct, kw_only=True, forbid_unknown_fields=True):
+    """`effort` says how long to think, where `thinking` says no number."""
+
+    effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
+    format: JsonSchemaFormat | None = None
 
 
 class Metadata(Struct, forbid_unknown_fields=True):
@@ -107,8 +125,8 @@ _ALLOWED = {
     "messages[].content[].content[].type": "text, since this server reads text only",
     "system[].type": "text",
     "tools[].type": "custom; no tool runs on this server",
-    "tools[].strict": "false, since inputs are not forced to keep to the schema",
-    "tool_choice.type": "auto or none; forced calls are not supported",
+    "tool_choice.type": "auto, any, tool or none",
+    "output_config.format.type": "json_schema",
     "thinking.type": "enabled, adaptive or disabled",
     "thinking.display": "summarized, by which thoughts come as they are; they are not left out",
 }
@@ -119,7 +137,6 @@ class CountTokensBody(Body, kw_only=True, forbid_unknown_fields=True):
 
     NEUTRAL: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "mcp_servers": ([],),
-        "output_config": ({},),
         "context_management": (),
         "speed": ("standard",),
         "user_profile_id": (),
@@ -130,7 +147,6 @@ class CountTokensBody(Body, kw_only=True, forbid_unknown_fields=True):
     }
     INSTEAD: ClassVar[Mapping[str, str]] = {
         "thread": "nothing is stored here, so send the whole conversation in messages",
-        "output_config": "JSON modes and efforts are not supported, so leave it out",
     }
     ALLOWED: ClassVar[Mapping[str, str]] = _ALLOWED
 
@@ -138,8 +154,9 @@ class CountTokensBody(Body, kw_only=True, forbid_unknown_fields=True):
     model: str | None = None
     system: str | list[TextBlock] | None = None
     tools: list[Tool] | None = None
-    tool_choice: AutoChoice | NoChoice | None = None
+    tool_choice: AutoChoice | AnyChoice | ToolChoice | NoChoice | None = None
     thinking: ThinkingEnabled | ThinkingAdaptive | ThinkingDisabled | None = None
+    output_config: OutputConfig | None = None
     cache_control: CacheControl | None = None
 
 

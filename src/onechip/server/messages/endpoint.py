@@ -12,21 +12,27 @@ from starlette.types import Receive
 from onechip.errors import OnechipError
 from onechip.models.chat_parser import Delta
 from onechip.server.blocks import Block, Blocks, Grown, Opened, Step
-from onechip.server.conversation import ChatRequest, Limits, begin, conversation_prompt, tool_definition
+from onechip.server.constraints import CallRule
+from onechip.server.conversation import ChatRequest, begin, conversation_prompt, tool_definition
 from onechip.server.errors import anthropic_error, json_response
 from onechip.server.generation import Generation
 from onechip.server.messages import replies
 from onechip.server.messages.body import (
-    AutoChoice,
+    AnyChoice,
     CountTokensBody,
     MessagesBody,
     NoChoice,
     ThinkingDisabled,
+    ThinkingEnabled,
+    ToolChoice,
 )
 from onechip.server.messages.history import messages_of
+from onechip.server.sampling import Limits
 from onechip.server.schemas import Sampling
 from onechip.server.service import Service
 from onechip.server.streaming import EVENT_STREAM, StreamedAnswer, named_sse
+from onechip.server.structure import schema_of
+from onechip.server.thinking import Thinking
 
 
 async def messages(service: Service, body: MessagesBody, receive: Receive) -> Response:
@@ -40,10 +46,12 @@ async def messages(service: Service, body: MessagesBody, receive: Receive) -> Re
         temperature=body.temperature, top_p=body.top_p, top_k=body.top_k, stop=body.stop_sequences
     )
     asked = _asked(body, sampling, body.max_tokens)
-    generation = await begin(service, model, asked, f"msg_{secrets.token_hex(12)}")
+    group = await begin(service, model, asked, f"msg_{secrets.token_hex(12)}")
+    generation = group.only
     if body.stream:
-        return StreamedAnswer(generation, MessageEvents(generation, service.config.model_id))
-    blocks = Blocks.of(await generation.whole(receive))
+        return StreamedAnswer(group, [MessageEvents(generation, service.config.model_id)])
+    [deltas] = await group.whole(receive)
+    blocks = Blocks.of(deltas)
     return json_response(
         _message(generation, service.config.model_id, [_block(block, block.text) for block in blocks])
     )
@@ -56,17 +64,41 @@ async def count_tokens(service: Service, body: CountTokensBody, _: Receive) -> R
 
 
 def _asked(body: CountTokensBody, sampling: Sampling, limit: int | None) -> ChatRequest:
-    choice = body.tool_choice
-    tools = () if isinstance(choice, NoChoice) else body.tools or ()
+    form = body.output_config.format if body.output_config else None
     return ChatRequest(
         messages=messages_of(body),
-        tools=[tool_definition(tool.name, tool.description, tool.input_schema) for tool in tools],
+        tools=[
+            tool_definition(tool.name, tool.description, tool.input_schema, tool.strict)
+            for tool in body.tools or ()
+        ],
+        calls=_calls(body),
         sampling=sampling,
         limits=Limits(limit, "max_tokens"),
-        thinking=None if body.thinking is None else not isinstance(body.thinking, ThinkingDisabled),
-        thinking_field="thinking",
-        one_call=isinstance(choice, AutoChoice) and choice.disable_parallel_tool_use is True,
+        structure=schema_of(form.schema, "output_config.format.schema") if form else None,
+        thinking=_thinking(body),
     )
+
+
+def _calls(body: CountTokensBody) -> CallRule:
+    choice = body.tool_choice
+    if choice is None:
+        return CallRule()
+    if isinstance(choice, NoChoice):
+        return CallRule("none")
+    one = choice.disable_parallel_tool_use is True
+    if isinstance(choice, ToolChoice):
+        return CallRule("named", (choice.name,), one)
+    return CallRule("required" if isinstance(choice, AnyChoice) else "auto", one=one)
+
+
+def _thinking(body: CountTokensBody) -> Thinking:
+    effort = body.output_config.effort if body.output_config else None
+    budget = Thinking.of_effort(effort, "output_config.effort").budget
+    if body.thinking is None:
+        return Thinking(budget=budget)
+    if isinstance(body.thinking, ThinkingEnabled):
+        return Thinking(True, "thinking", body.thinking.budget_tokens, "thinking.budget_tokens")
+    return Thinking(not isinstance(body.thinking, ThinkingDisabled), "thinking", budget)
 
 
 def _message(

@@ -10,7 +10,10 @@ from msgspec import Meta, Struct
 from onechip.server.schemas import (
     Body,
     Count,
+    Likeliest,
+    Penalty,
     PositiveShare,
+    RepetitionPenalty,
     Seed,
     Share,
     StopString,
@@ -21,17 +24,17 @@ from onechip.server.schemas import (
 )
 
 Think = bool | Literal["low", "medium", "high"]
+Format = Literal["", "json"] | dict[str, Any]
 NoImages = Annotated[list[Any], Meta(max_length=0)]
 _ANY_COUNT = Annotated[int, Meta(ge=-(2**31), lt=2**31)]
 
 
 class Options(Body, kw_only=True, forbid_unknown_fields=True):
-    """`num_predict` below 0: as many as fit. From `numa` on: how Ollama's runner works; taken, not used."""
+    """`num_predict` below 0: as many as fit. `repeat_last_n`: how many tokens penalties look at, -1 all,
+    0 none. From `numa` on: how Ollama's runner works; taken, not used.
+    """
 
     NEUTRAL: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        "repeat_penalty": (1, 1.0),
-        "presence_penalty": (0, 0.0),
-        "frequency_penalty": (0, 0.0),
         "mirostat": (0,),
         "tfs_z": (1, 1.0),
         "typical_p": (1, 1.0),
@@ -45,6 +48,10 @@ class Options(Body, kw_only=True, forbid_unknown_fields=True):
     min_p: Share | None = None
     seed: Seed | None = None
     stop: StopString | StopStrings | None = None
+    repeat_penalty: RepetitionPenalty | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    repeat_last_n: Annotated[int, Meta(ge=-1, lt=2**31)] | None = None
     numa: bool | None = None
     num_batch: _ANY_COUNT | None = None
     num_gpu: _ANY_COUNT | None = None
@@ -55,7 +62,6 @@ class Options(Body, kw_only=True, forbid_unknown_fields=True):
     use_mlock: bool | None = None
     low_vram: bool | None = None
     f16_kv: bool | None = None
-    repeat_last_n: _ANY_COUNT | None = None
 
 
 class CalledFunction(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -86,19 +92,15 @@ class _Generation(Body, kw_only=True, forbid_unknown_fields=True):
     """`keep_alive` says when to unload the model: taken, not used, since it stays loaded."""
 
     NEUTRAL: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        "format": ("",),
-        "logprobs": (False,),
-        "top_logprobs": (0,),
         "truncate": (False,),
         "shift": (False,),
     }
     ALLOWED: ClassVar[Mapping[str, str]] = {
         "messages[].images": "an empty list, since this server reads text only",
         "images": "an empty list, since this server reads text only",
-        "tools[].function.strict": "false, since arguments are not forced to keep to the schema",
+        "format": "json, or a JSON schema, an object",
     }
     INSTEAD: ClassVar[Mapping[str, str]] = {
-        "format": "JSON modes are not supported, so leave it out",
         "truncate": "shorten the prompt yourself, since nothing is cut here",
         "context": "use /api/chat, and send the messages so far",
         "template": "the checkpoint's own template is used; for another prompt set raw",
@@ -108,8 +110,11 @@ class _Generation(Body, kw_only=True, forbid_unknown_fields=True):
     model: str
     stream: bool | None = None
     think: Think | None = None
+    format: Format | None = None
     options: Options | None = None
     keep_alive: float | str | None = None
+    logprobs: bool | None = None
+    top_logprobs: Likeliest | None = None
 
 
 class ChatBody(_Generation, kw_only=True, forbid_unknown_fields=True):

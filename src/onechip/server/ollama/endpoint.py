@@ -15,10 +15,12 @@ from starlette.types import Receive
 from onechip.errors import OnechipError, RequestError
 from onechip.models.chat_parser import Delta
 from onechip.server.blocks import Block, Blocks, Closed, Grown
-from onechip.server.conversation import ChatRequest, Limits, begin, begin_text
+from onechip.server.conversation import ChatRequest, begin, begin_text
 from onechip.server.errors import OllamaError, json_response
 from onechip.server.generation import Generation
-from onechip.server.ollama.body import ChatBody, GenerateBody, Options, Think
+from onechip.server.group import Group
+from onechip.server.logprobs import TokenLogprob, TokenNames, Untold, token_logprobs
+from onechip.server.ollama.body import ChatBody, Format, GenerateBody, Options, Think
 from onechip.server.ollama.history import messages_of
 from onechip.server.ollama.replies import (
     CalledFunction,
@@ -29,9 +31,13 @@ from onechip.server.ollama.replies import (
     ToolCall,
     timestamp,
 )
+from onechip.server.orders import Choices
+from onechip.server.sampling import Limits
 from onechip.server.schemas import Sampling, Tool
 from onechip.server.service import Model, Service
 from onechip.server.streaming import NDJSON, StreamedAnswer, json_line
+from onechip.server.structure import Structure, schema_of
+from onechip.server.thinking import Thinking
 
 _NS = 1_000_000_000
 
@@ -45,10 +51,9 @@ async def chat(service: Service, body: ChatBody, receive: Receive) -> Response:
     model = named_model(service, body.model)
     if not body.messages:
         return json_response(ChatForm(body.model).reply("", "", (), done=True, done_reason="load"))
-    options = body.options or Options()
-    asked = _asked(model, options, body.think, messages_of(body.messages), body.tools or ())
-    generation = await begin(service, model, asked, _request_id())
-    return await _answered(generation, ChatForm(body.model), body.stream, receive)
+    asked = _asked(model, body, messages_of(body.messages), body.tools or ())
+    group = await begin(service, model, asked, _request_id())
+    return await _answered(model, body, group, ChatForm(body.model), receive)
 
 
 async def generate(service: Service, body: GenerateBody, receive: Receive) -> Response:
@@ -66,16 +71,22 @@ async def generate(service: Service, body: GenerateBody, receive: Receive) -> Re
             field = "system" if body.system else "think"
             raise RequestError(f"{field} has no place in a raw prompt; leave it out.", param=field)
         prompt = await model.encode(body.prompt, add_bos=True)
-        generation = begin_text(
-            service, model, prompt, _sampling(options), _limits(model, options), _request_id()
+        sampling, limits = _sampling(options), _limits(model, options)
+        group = await begin_text(
+            service,
+            model,
+            [prompt],
+            sampling,
+            limits,
+            _request_id(),
+            structure=_structure(body.format),
+            choices=_choices(body),
         )
     else:
         system = [{"role": "system", "content": body.system}] if body.system else []
         messages = [*system, {"role": "user", "content": body.prompt}]
-        generation = await begin(
-            service, model, _asked(model, options, body.think, messages, ()), _request_id()
-        )
-    return await _answered(generation, GenerateForm(body.model), body.stream, receive)
+        group = await begin(service, model, _asked(model, body, messages, ()), _request_id())
+    return await _answered(model, body, group, GenerateForm(body.model), receive)
 
 
 def named_model(service: Service, name: str) -> Model:
@@ -89,22 +100,52 @@ def _request_id() -> str:
 
 def _asked(
     model: Model,
-    options: Options,
-    think: Think | None,
+    body: ChatBody | GenerateBody,
     messages: Sequence[dict[str, Any]],
     tools: Sequence[Tool],
 ) -> ChatRequest:
+    options = body.options or Options()
     return ChatRequest(
         messages=messages,
         tools=msgspec.to_builtins(tools),
         sampling=_sampling(options),
         limits=_limits(model, options),
-        thinking=None if think is None else think is not False,
-        thinking_field="think",
+        structure=_structure(body.format),
+        thinking=_thinking(body.think),
+        choices=_choices(body),
     )
 
 
+def _choices(body: ChatBody | GenerateBody) -> Choices:
+    """Raises RequestError if the likeliest tokens are asked for, but no log-probabilities."""
+    if body.top_logprobs and not body.logprobs:
+        raise RequestError("top_logprobs needs logprobs to be true.", param="top_logprobs")
+    return Choices(logprobs=(body.top_logprobs or 0) if body.logprobs else None)
+
+
+def _structure(form: Format | None) -> Structure | None:
+    if form is None or form == "":
+        return None
+    return Structure("json_object", None, "format") if form == "json" else schema_of(form, "format")
+
+
+def _thinking(think: Think | None) -> Thinking:
+    if isinstance(think, str):
+        return Thinking.of_effort(think, "think")
+    return Thinking(think, "think")
+
+
 def _sampling(options: Options) -> Sampling:
+    """Raises RequestError if penalties are to look at a part of the tokens only."""
+    last = options.repeat_last_n
+    penalties = (options.repeat_penalty or 1, options.presence_penalty or 0, options.frequency_penalty or 0)
+    if last and last > 0 and penalties != (1, 0, 0):
+        raise RequestError(
+            f"options.repeat_last_n is {last}, but penalties look at all tokens here: send -1 or leave it "
+            "out, or 0 for no penalties.",
+            param="options.repeat_last_n",
+        )
+    repetition, presence, frequency = (1, 0, 0) if last == 0 else penalties
     return Sampling(
         temperature=options.temperature,
         top_k=options.top_k,
@@ -112,6 +153,9 @@ def _sampling(options: Options) -> Sampling:
         min_p=options.min_p,
         seed=options.seed,
         stop=options.stop,
+        repetition_penalty=repetition,
+        presence_penalty=presence,
+        frequency_penalty=frequency,
     )
 
 
@@ -184,16 +228,36 @@ class GenerateForm:
         )
 
 
-async def _answered(generation: Generation, form: _Form, stream: bool | None, receive: Receive) -> Response:
+class Tokens:
+    """What replies tell of the tokens of an answer, of each token once."""
+
+    def __init__(self, generation: Generation, names: TokenNames, wanted: bool) -> None:
+        self._untold = Untold(generation.answer)
+        self._names = names
+        self._wanted = wanted
+
+    def tell(self) -> dict[str, list[TokenLogprob]]:
+        """A field of the next reply about the tokens that came since the last one; or none."""
+        found = token_logprobs(self._names, *self._untold.take()) if self._wanted else []
+        return {"logprobs": found} if found else {}
+
+
+async def _answered(
+    model: Model, body: ChatBody | GenerateBody, group: Group, form: _Form, receive: Receive
+) -> Response:
     """Streamed unless the client says no."""
-    if stream is not False:
-        return StreamedAnswer(generation, Lines(generation, form))
-    blocks = Blocks.of(await generation.whole(receive))
+    tokens = Tokens(group.only, TokenNames(model.tokenizer), body.logprobs is True)
+    if body.stream is not False:
+        return StreamedAnswer(group, [Lines(group.only, form, tokens)])
+    [deltas] = await group.whole(receive)
+    blocks = Blocks.of(deltas)
     text, thinking = (
         "".join(block.text for block in blocks if block.kind == kind) for kind in ("text", "reasoning")
     )
     calls = [block for block in blocks if block.kind == "call"]
-    return json_response(form.reply(text, thinking, calls, done=True, **_figures(generation)))
+    return json_response(
+        form.reply(text, thinking, calls, done=True, **tokens.tell(), **_figures(group.only))
+    )
 
 
 class Lines:
@@ -201,9 +265,10 @@ class Lines:
 
     content_type = NDJSON
 
-    def __init__(self, generation: Generation, form: _Form) -> None:
+    def __init__(self, generation: Generation, form: _Form, tokens: Tokens) -> None:
         self._generation = generation
         self._form = form
+        self._tokens = tokens
         self._blocks = Blocks()
 
     def opening(self) -> bytes:
@@ -214,18 +279,23 @@ class Lines:
         for step in self._blocks.take(deltas):
             block = step.block
             if isinstance(step, Grown) and block.kind == "text":
-                lines.append(json_line(self._form.reply(step.piece, "", (), done=False)))
+                lines.append(self._line(step.piece))
             elif isinstance(step, Grown) and block.kind == "reasoning":
-                lines.append(json_line(self._form.reply("", step.piece, (), done=False)))
+                lines.append(self._line("", step.piece))
             elif isinstance(step, Closed) and block.kind == "call":
-                lines.append(json_line(self._form.reply("", "", [block], done=False)))
+                lines.append(self._line("", "", [block]))
         return b"".join(lines)
 
     def closing(self) -> bytes:
-        return json_line(self._form.reply("", "", (), done=True, **_figures(self._generation)))
+        return self._line("", done=True, **_figures(self._generation))
 
     def failure(self, error: OnechipError) -> bytes:
         return json_line(OllamaError(error.message))
+
+    def _line(
+        self, text: str, thinking: str = "", calls: Sequence[Block] = (), done: bool = False, **figures: Any
+    ) -> bytes:
+        return json_line(self._form.reply(text, thinking, calls, done=done, **self._tokens.tell(), **figures))
 
 
 def _figures(generation: Generation) -> dict[str, Any]:

@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from onechip.server.logprobs import TokenLogprob
+
 DoneReason = Literal["stop", "length", "load"]
 
 
@@ -56,6 +58,7 @@ class ChatReply(Figures, kw_only=True):
     created_at: str
     message: ReplyMessage
     done: bool
+    logprobs: list[TokenLogprob] | UnsetType = UNSET
 
 
 class GenerateReply(Figures, kw_only=True):
@@ -66,6 +69,7 @@ class GenerateReply(Figures, kw_only=True):
     response: str
     thinking: str | UnsetType = UNSET
     done: bool
+    logprobs: list[TokenLogprob] | UnsetType = UNSET
 
 
 class ModelDetails(Struct):

@@ -7,7 +7,16 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta, Struct
 
-from onechip.server.schemas import Body, Count, Effort, Sampling
+from onechip.server.schemas import (
+    Body,
+    ChoiceMode,
+    Count,
+    Effort,
+    JsonObjectFormat,
+    Likeliest,
+    Sampling,
+    TextFormat,
+)
 
 Status = Literal["in_progress", "completed", "incomplete"]
 
@@ -73,23 +82,39 @@ Item = InputMessage | FunctionCall | FunctionCallOutput | ReasoningItem
 
 
 class FunctionTool(Struct, kw_only=True, forbid_unknown_fields=True):
-    """`strict` would promise that arguments keep to the schema, which needs guided decoding."""
+    """Arguments keep to the schema if `strict` says so, or if a call is required."""
 
     type: Literal["function"]
     name: Annotated[str, Meta(min_length=1)]
     description: str | None = None
     parameters: dict[str, Any] | None = None
-    strict: Literal[False] | None = None
+    strict: bool | None = None
 
 
-class TextFormat(Struct, forbid_unknown_fields=True):
-    type: Literal["text"]
+class NamedTool(Struct, tag_field="type", tag="function", forbid_unknown_fields=True):
+    name: str
+
+
+class AllowedToolChoice(Struct, tag_field="type", tag="allowed_tools", forbid_unknown_fields=True):
+    mode: Literal["auto", "required"]
+    tools: Annotated[list[NamedTool], Meta(min_length=1)]
+
+
+class JsonSchemaFormat(
+    Struct, tag_field="type", tag="json_schema", kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """`name` and `description` are the caller's own; answers keep to the schema whatever `strict` says."""
+
+    schema: dict[str, Any]
+    name: str | None = None
+    description: str | None = None
+    strict: bool | None = None
 
 
 class TextConfig(Body, kw_only=True, forbid_unknown_fields=True):
     NEUTRAL: ClassVar[Mapping[str, tuple[Any, ...]]] = {"verbosity": ("medium",)}
 
-    format: TextFormat | None = None
+    format: TextFormat | JsonObjectFormat | JsonSchemaFormat | None = None
 
 
 class ReasoningConfig(Body, kw_only=True, forbid_unknown_fields=True):
@@ -112,15 +137,10 @@ class ResponsesBody(Sampling, kw_only=True, forbid_unknown_fields=True):
         "background": (False,),
         "prompt": (),
         "max_tool_calls": (),
-        "top_logprobs": (0,),
         "truncation": ("disabled",),
         "service_tier": ("auto", "default"),
         "context_management": ([],),
         "moderation": (),
-        "frequency_penalty": (0, 0.0),
-        "presence_penalty": (0, 0.0),
-        "repetition_penalty": (1, 1.0),
-        "logit_bias": ({},),
         "stream_options": ({}, {"include_obfuscation": False}),
     }
     ALLOWED: ClassVar[Mapping[str, str]] = {
@@ -129,10 +149,11 @@ class ResponsesBody(Sampling, kw_only=True, forbid_unknown_fields=True):
         "input[].output[].type": "input_text, since this server reads text only",
         "input[].encrypted_content": "null, since nothing is encrypted here; send the thoughts in content",
         "tools[].type": "function; no tool runs on this server",
-        "tools[].strict": "false, since arguments are not forced to keep to the schema",
-        "tool_choice": "auto or none; required calls and named tools are not supported",
-        "text.format.type": "text; JSON modes are not supported",
-        "include[]": "reasoning.encrypted_content, which has no effect: thoughts are not encrypted here",
+        "tool_choice": "auto, none, required or an object that names tools",
+        "tool_choice.type": "function or allowed_tools; no tool runs on this server",
+        "text.format.type": "text, json_object or json_schema",
+        "include[]": "message.output_text.logprobs, or reasoning.encrypted_content, which has no effect: "
+        "thoughts are not encrypted here",
     }
     INSTEAD: ClassVar[Mapping[str, str]] = {
         "store": "nothing is stored here, so send false or leave it out",
@@ -148,11 +169,12 @@ class ResponsesBody(Sampling, kw_only=True, forbid_unknown_fields=True):
     instructions: str | None = None
     max_output_tokens: Count | None = None
     tools: list[FunctionTool] | None = None
-    tool_choice: Literal["auto", "none"] | None = None
+    tool_choice: ChoiceMode | NamedTool | AllowedToolChoice | None = None
     parallel_tool_calls: bool | None = None
     reasoning: ReasoningConfig | None = None
     text: TextConfig | None = None
-    include: list[Literal["reasoning.encrypted_content"]] | None = None
+    include: list[Literal["reasoning.encrypted_content", "message.output_text.logprobs"]] | None = None
+    top_logprobs: Likeliest | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     stream: bool | None = None
     user: str | None = None

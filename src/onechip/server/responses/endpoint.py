@@ -14,21 +14,31 @@ from starlette.types import Receive
 from onechip.errors import OnechipError
 from onechip.models.chat_parser import Delta
 from onechip.server.blocks import Block, Blocks, Grown, Kind, Opened, Step
-from onechip.server.conversation import ChatRequest, Limits, begin, conversation_prompt, tool_definition
+from onechip.server.constraints import CallRule
+from onechip.server.conversation import ChatRequest, begin, conversation_prompt, tool_definition
 from onechip.server.errors import json_response
 from onechip.server.generation import Generation
+from onechip.server.logprobs import TokenLogprob, TokenNames
+from onechip.server.orders import Choices
 from onechip.server.responses import replies
 from onechip.server.responses.body import (
+    AllowedToolChoice,
+    JsonSchemaFormat,
+    NamedTool,
     ReasoningConfig,
     ReasoningText,
     ResponsesBody,
     Status,
     TextConfig,
-    TextFormat,
 )
 from onechip.server.responses.history import messages_of
+from onechip.server.responses.tokens import TextTokens
+from onechip.server.sampling import Limits
+from onechip.server.schemas import JsonObjectFormat, TextFormat
 from onechip.server.service import Service
 from onechip.server.streaming import EVENT_STREAM, StreamedAnswer, named_sse
+from onechip.server.structure import Structure, schema_of
+from onechip.server.thinking import Thinking
 
 _PREFIX = {"text": "msg", "reasoning": "rs", "call": "fc"}
 
@@ -41,12 +51,17 @@ async def responses(service: Service, body: ResponsesBody, receive: Receive) -> 
     """
     model = service.model(body.model)
     request_id = f"resp_{secrets.token_hex(24)}"
-    generation = await begin(service, model, _asked(body), request_id)
+    group = await begin(service, model, _asked(body), request_id)
+    generation = group.only
     response = _response(body, generation, service.config.model_id)
+    tokens = TextTokens(generation.answer, TokenNames(model.tokenizer), _wants_logprobs(body))
     if body.stream:
-        return StreamedAnswer(generation, ResponseEvents(generation, response))
-    blocks = Blocks.of(await generation.whole(receive))
-    return json_response(_ended(response, generation, blocks, [_item_id(block) for block in blocks]))
+        return StreamedAnswer(group, [ResponseEvents(generation, response, tokens)])
+    blocks = Blocks()
+    await group.whole(receive, lambda deltas: tokens.take(blocks.take(deltas)))
+    blocks.end()
+    ids = [_item_id(block) for block in blocks.all]
+    return json_response(_ended(response, generation, blocks.all, ids, tokens))
 
 
 async def input_tokens(service: Service, body: ResponsesBody, _: Receive) -> Response:
@@ -57,17 +72,40 @@ async def input_tokens(service: Service, body: ResponsesBody, _: Receive) -> Res
 
 def _asked(body: ResponsesBody) -> ChatRequest:
     effort = body.reasoning.effort if body.reasoning else None
-    tools = () if body.tool_choice == "none" else body.tools or ()
     return ChatRequest(
         messages=messages_of(body),
-        tools=[tool_definition(tool.name, tool.description, tool.parameters) for tool in tools],
+        tools=[
+            tool_definition(tool.name, tool.description, tool.parameters, tool.strict)
+            for tool in body.tools or ()
+        ],
+        calls=_calls(body),
         sampling=body,
         limits=Limits(body.max_output_tokens, "max_output_tokens"),
-        thinking=None if effort is None else effort != "none",
-        thinking_field="reasoning.effort",
+        structure=_structure(body),
+        thinking=Thinking.of_effort(effort, "reasoning.effort"),
         variables=body.chat_template_kwargs or {},
-        one_call=body.parallel_tool_calls is False,
+        choices=Choices(logprobs=(body.top_logprobs or 0) if _wants_logprobs(body) else None),
     )
+
+
+def _wants_logprobs(body: ResponsesBody) -> bool:
+    return bool(body.top_logprobs) or "message.output_text.logprobs" in (body.include or ())
+
+
+def _calls(body: ResponsesBody) -> CallRule:
+    choice, one = body.tool_choice, body.parallel_tool_calls is False
+    if isinstance(choice, NamedTool):
+        return CallRule("named", (choice.name,), one)
+    if isinstance(choice, AllowedToolChoice):
+        return CallRule(choice.mode, tuple(tool.name for tool in choice.tools), one)
+    return CallRule(choice or "auto", one=one)
+
+
+def _structure(body: ResponsesBody) -> Structure | None:
+    form = body.text.format if body.text else None
+    if isinstance(form, JsonSchemaFormat):
+        return schema_of(form.schema, "text.format.schema")
+    return Structure("json_object", None, "text.format") if isinstance(form, JsonObjectFormat) else None
 
 
 def _response(body: ResponsesBody, generation: Generation, model_id: str) -> replies.ResponseObject:
@@ -85,21 +123,26 @@ def _response(body: ResponsesBody, generation: Generation, model_id: str) -> rep
         parallel_tool_calls=body.parallel_tool_calls is not False,
         reasoning=body.reasoning or ReasoningConfig(),
         temperature=params.temperature,
-        text=TextConfig(format=TextFormat("text")),
+        text=TextConfig(format=(body.text.format if body.text else None) or TextFormat()),
         tool_choice=body.tool_choice or "auto",
         tools=body.tools or [],
         top_p=params.top_p,
+        top_logprobs=body.top_logprobs or 0,
         user=body.user,
     )
 
 
 def _ended(
-    response: replies.ResponseObject, generation: Generation, blocks: Sequence[Block], ids: Sequence[str]
+    response: replies.ResponseObject,
+    generation: Generation,
+    blocks: Sequence[Block],
+    ids: Sequence[str],
+    tokens: TextTokens,
 ) -> replies.ResponseObject:
     """`response` with its output, why it ended, and its usage."""
     cut_off = generation.answer.finish == "length"
     output = [
-        _item(block, id, _status(generation, last=block is blocks[-1]), block.text)
+        _item(block, id, _status(generation, last=block is blocks[-1]), block.text, tokens.of(block))
         for block, id in zip(blocks, ids, strict=True)
     ]
     usage = generation.usage
@@ -127,13 +170,15 @@ def _item_id(block: Block) -> str:
     return f"{_PREFIX[block.kind]}_{secrets.token_hex(24)}"
 
 
-def _item(block: Block, id: str, status: Status, text: str | None) -> replies.OutputItem:
+def _item(
+    block: Block, id: str, status: Status, text: str | None, logprobs: Sequence[TokenLogprob] = ()
+) -> replies.OutputItem:
     """The item of `block` with `text`, None as long as there is no place for any."""
     if block.kind == "call":
         return replies.CallItem(id, status, block.call_id, block.name, text or "")
     if block.kind == "reasoning":
         return replies.ReasoningReply(id, status, [] if text is None else [ReasoningText(text)])
-    return replies.MessageItem(id, status, [] if text is None else [replies.TextPart(text)])
+    return replies.MessageItem(id, status, [] if text is None else [_text_part(text, logprobs)])
 
 
 class ResponseEvents:
@@ -141,11 +186,13 @@ class ResponseEvents:
 
     content_type = EVENT_STREAM
 
-    def __init__(self, generation: Generation, response: replies.ResponseObject) -> None:
+    def __init__(self, generation: Generation, response: replies.ResponseObject, tokens: TextTokens) -> None:
         self._generation = generation
         self._response = response
+        self._tokens = tokens
         self._blocks = Blocks()
         self._ids: list[str] = []
+        self._fresh: list[TokenLogprob] = []  # of a text that grows, and not sent yet
         self._sent = 0
 
     def opening(self) -> bytes:
@@ -153,11 +200,13 @@ class ResponseEvents:
         return created + self._event(replies.InProgress, response=self._response)
 
     def window(self, deltas: Sequence[Delta]) -> bytes:
-        return b"".join([self._step(step) for step in self._blocks.take(deltas)])
+        steps = self._blocks.take(deltas)
+        self._fresh = self._tokens.take(steps)
+        return b"".join([self._step(step) for step in steps])
 
     def closing(self) -> bytes:
         rest = b"".join([self._step(step) for step in self._blocks.end()])
-        response = _ended(self._response, self._generation, self._blocks.all, self._ids)
+        response = _ended(self._response, self._generation, self._blocks.all, self._ids, self._tokens)
         last = replies.Completed if response.status == "completed" else replies.Incomplete
         return rest + self._event(last, response=response)
 
@@ -176,8 +225,7 @@ class ResponseEvents:
             self._ids.append(_item_id(block))
             return self._opened(block)
         if isinstance(step, Grown):
-            delta = _DELTAS[block.kind]
-            return self._event(delta, **self._place(block), delta=step.piece)
+            return self._grown(block, step.piece)
         return self._closed(block)
 
     def _place(self, block: Block) -> dict[str, Any]:
@@ -190,25 +238,39 @@ class ResponseEvents:
             return added
         return added + self._event(replies.PartAdded, **self._place(block), part=_part(block, ""))
 
+    def _grown(self, block: Block, piece: str) -> bytes:
+        place = self._place(block)
+        if block.kind != "text":
+            return self._event(_DELTAS[block.kind], **place, delta=piece)
+        logprobs, self._fresh = self._fresh, []
+        return self._event(replies.TextDelta, **place, delta=piece, logprobs=logprobs)
+
     def _closed(self, block: Block) -> bytes:
         place = self._place(block)
         if block.kind == "call":
             done = self._event(replies.ArgumentsDone, **place, name=block.name, arguments=block.text)
         else:
-            text_done = replies.TextDone if block.kind == "text" else replies.ReasoningDone
-            done = self._event(text_done, **place, text=block.text)
-            done += self._event(replies.PartDone, **place, part=_part(block, block.text))
+            part = _part(block, block.text, self._tokens.of(block))
+            done = self._text_done(place, part) + self._event(replies.PartDone, **place, part=part)
         status = _status(self._generation, last=block is self._blocks.all[-1])
-        item = _item(block, self._ids[block.index], status, block.text)
+        item = _item(block, self._ids[block.index], status, block.text, self._tokens.of(block))
         return done + self._event(replies.ItemDone, output_index=block.index, item=item)
+
+    def _text_done(self, place: dict[str, Any], part: replies.Part) -> bytes:
+        if isinstance(part, ReasoningText):
+            return self._event(replies.ReasoningDone, **place, text=part.text)
+        return self._event(replies.TextDone, **place, text=part.text, logprobs=part.logprobs)
 
 
 _DELTAS: dict[Kind, type[Struct]] = {
-    "text": replies.TextDelta,
     "reasoning": replies.ReasoningDelta,
     "call": replies.ArgumentsDelta,
 }
 
 
-def _part(block: Block, text: str) -> replies.Part:
-    return replies.TextPart(text) if block.kind == "text" else ReasoningText(text)
+def _part(block: Block, text: str, logprobs: Sequence[TokenLogprob] = ()) -> replies.Part:
+    return _text_part(text, logprobs) if block.kind == "text" else ReasoningText(text)
+
+
+def _text_part(text: str, logprobs: Sequence[TokenLogprob]) -> replies.TextPart:
+    return replies.TextPart(text, logprobs=list(logprobs))

@@ -6,20 +6,24 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from onechip.server.logprobs import TokenLogprob
 from onechip.server.responses.body import (
+    AllowedToolChoice,
     FunctionTool,
+    NamedTool,
     ReasoningConfig,
     ReasoningText,
     Status,
     SummaryText,
     TextConfig,
 )
+from onechip.server.schemas import ChoiceMode
 
 
 class TextPart(Struct, tag_field="type", tag="output_text"):
     text: str
     annotations: list[Any] = []
-    logprobs: list[Any] = []
+    logprobs: list[TokenLogprob] = []
 
 
 class MessageItem(Struct, tag_field="type", tag="message"):
@@ -92,7 +96,7 @@ class ResponseObject(Struct, tag_field="object", tag="response", kw_only=True):
     reasoning: ReasoningConfig
     temperature: float
     text: TextConfig
-    tool_choice: str
+    tool_choice: ChoiceMode | NamedTool | AllowedToolChoice
     tools: list[FunctionTool]
     top_p: float
     user: str | None
@@ -159,12 +163,12 @@ class PartDone(_OfPart, tag="response.content_part.done", kw_only=True):
 
 class TextDelta(_OfPart, tag="response.output_text.delta", kw_only=True):
     delta: str
-    logprobs: list[Any] = []
+    logprobs: list[TokenLogprob] = []
 
 
 class TextDone(_OfPart, tag="response.output_text.done", kw_only=True):
     text: str
-    logprobs: list[Any] = []
+    logprobs: list[TokenLogprob] = []
 
 
 class ReasoningDelta(_OfPart, tag="response.reasoning_text.delta", kw_only=True):

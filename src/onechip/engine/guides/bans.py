@@ -1,0 +1,66 @@
+"""Guides for fields that forbid: `bad_words` and `allowed_token_ids`, which mean what they mean in vLLM."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from onechip.engine.guides.masks import Mask, forbid
+from onechip.errors import EngineError
+
+
+class BadWords:
+    """Forbids sequences of tokens: where the answer ends with all but the last, the last may not come.
+
+    A word that is spelled in other tokens than these is not seen.
+    """
+
+    def __init__(self, words: Iterable[Sequence[int]]) -> None:
+        """Get ready for the first token.
+
+        Args:
+            words: token ids of each, at least one.
+        """
+        self._always = tuple(word[0] for word in words if len(word) == 1)
+        self._longer = tuple((tuple(word[:-1]), word[-1]) for word in words if len(word) > 1)
+        self._tail: deque[int] = deque(maxlen=max((len(start) for start, _ in self._longer), default=0))
+
+    def forbid(self, allowed: Mask) -> None:
+        forbid(allowed, self._always)
+        tail = tuple(self._tail)
+        forbid(allowed, (last for start, last in self._longer if tail[-len(start) :] == start))
+        if not allowed.any():
+            raise EngineError("bad_words and what else was asked for leave no token that may come next.")
+
+    def take(self, token: int) -> None:
+        self._tail.append(token)
+
+
+class AllowedTokens:
+    """Forbids all tokens but some, the same ones at every place."""
+
+    def __init__(self, tokens: Sequence[int]) -> None:
+        """Get ready for the first token.
+
+        Args:
+            tokens: ids, at least one.
+        """
+        words = np.zeros(max(tokens) // 32 + 1, np.uint32)
+        np.bitwise_or.at(
+            words, [token // 32 for token in tokens], [np.uint32(1 << token % 32) for token in tokens]
+        )
+        self._words = words
+
+    def forbid(self, allowed: Mask) -> None:
+        count = len(self._words)
+        allowed[:count] &= self._words
+        allowed[count:] = 0
+        if not allowed.any():
+            raise EngineError(
+                "allowed_token_ids and what else was asked for leave no token that may come next."
+            )
+
+    def take(self, token: int) -> None:
+        pass

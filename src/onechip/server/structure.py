@@ -1,0 +1,113 @@
+"""The form that the text of an answer must have, whichever field says it -> a grammar."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from onechip.errors import RequestError
+from onechip.models.json_text import decode_json
+from onechip.server.schemas import GenerationBody, JsonObjectFormat, JsonSchemaFormat
+
+if TYPE_CHECKING:
+    from onechip.engine.guides.grammar import Grammar, Grammars
+
+Kind = Literal["json_object", "json_schema", "regex", "choice", "ebnf"]
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """A form of text.
+
+    Attributes:
+        content: a schema, a pattern, a list of texts or a grammar; None for any JSON object.
+        param: the field that asks for it.
+    """
+
+    kind: Kind
+    content: Any
+    param: str
+
+    async def grammar(self, grammars: Grammars) -> Grammar:
+        """Its grammar, compiled in another thread.
+
+        Raises:
+            RequestError: it cannot be compiled.
+        """
+        return await asyncio.to_thread(self._compiled, grammars)
+
+    def _compiled(self, grammars: Grammars) -> Grammar:
+        if self.kind == "json_object":
+            return grammars.json_object(self.param)
+        if self.kind == "json_schema":
+            return grammars.json_schema(self.content, self.param)
+        if self.kind == "regex":
+            return grammars.regex(self.content, self.param)
+        if self.kind == "choice":
+            return grammars.choice(self.content, self.param)
+        return grammars.ebnf(self.content, self.param)
+
+
+def structure_of(body: GenerationBody) -> Structure | None:
+    """What a body of OpenAI's asks for, in its own field or in those of vLLM and llama.cpp.
+
+    Raises:
+        RequestError: it asks for several things at once, or for a schema that is no JSON.
+    """
+    asked = [*_response_format(body), *_structured_outputs(body), *_single_fields(body)]
+    if len(asked) > 1:
+        names = " and ".join(one.param for one in asked)
+        raise RequestError(f"{names}: an answer has one form; leave all but one out.", param=asked[1].param)
+    return asked[0] if asked else None
+
+
+def schema_of(value: str | dict[str, Any] | bool, param: str) -> Structure:
+    """A schema, or its JSON text."""
+    if isinstance(value, str):
+        value = decode_json(value, param, param)
+        if not isinstance(value, dict | bool):
+            raise RequestError(f"{param} must be a JSON schema, an object.", param=param)
+    return Structure("json_schema", value, param)
+
+
+def _response_format(body: GenerationBody) -> list[Structure]:
+    form = body.response_format
+    if isinstance(form, JsonObjectFormat):
+        return [Structure("json_object", None, "response_format")]
+    if isinstance(form, JsonSchemaFormat):
+        return [schema_of(form.json_schema.schema, "response_format.json_schema.schema")]
+    return []
+
+
+def _structured_outputs(body: GenerationBody) -> list[Structure]:
+    asked, field = body.structured_outputs, "structured_outputs"
+    if asked is None:
+        return []
+    found = [
+        None if asked.json is None else schema_of(asked.json, f"{field}.json"),
+        None if asked.regex is None else Structure("regex", asked.regex, f"{field}.regex"),
+        None if asked.choice is None else Structure("choice", asked.choice, f"{field}.choice"),
+        None if asked.grammar is None else Structure("ebnf", asked.grammar, f"{field}.grammar"),
+        Structure("json_object", None, f"{field}.json_object") if asked.json_object else None,
+    ]
+    return [one for one in found if one is not None]
+
+
+def _single_fields(body: GenerationBody) -> list[Structure]:
+    """vLLM's older fields and llama.cpp's."""
+    found = [
+        schema_of(value, name)
+        for name in ("guided_json", "json_schema")
+        if (value := getattr(body, name)) is not None
+    ]
+    kinds: dict[str, Kind] = {
+        "guided_regex": "regex",
+        "guided_choice": "choice",
+        "guided_grammar": "ebnf",
+        "grammar": "ebnf",
+    }
+    values = {name: getattr(body, name) for name in kinds}
+    return found + [
+        Structure(kinds[name], value, name) for name, value in values.items() if value is not None
+    ]
