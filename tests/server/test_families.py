@@ -12,6 +12,7 @@ import pytest
 import tokenizers
 
 from onechip.config import ServeConfig
+from onechip.engine.guides.grammar import Grammars
 from onechip.models.chat_template import ChatTemplate
 from onechip.models.generation import GenerationDefaults
 from onechip.models.tokenizer import Tokenizer
@@ -47,7 +48,9 @@ def serving(
         folder = save(backend, Path(name), **config, chat_template=template)
         tokenizer, chat_template = Tokenizer.load(folder, []), ChatTemplate.load(folder)
     engine = ScriptedEngine()
-    model = Model(engine, tokenizer, chat_template, GenerationDefaults(), 300, FACTS)
+    engine.tokenizer = tokenizer
+    grammars = Grammars(tokenizer, tokenizer.vocab_size)
+    model = Model(engine, tokenizer, chat_template, GenerationDefaults(), 300, FACTS, grammars)
     with running(ServeConfig(), lambda progress: model) as (client, service):
         wait_until(lambda: service.state == "ready")
         engine.loop = service.loop
