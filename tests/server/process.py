@@ -74,12 +74,15 @@ class Process:
         with urllib.request.urlopen(self.url + path, timeout=20) as response:
             return response.read().decode()
 
-    def tokenize(self, body: Any) -> list[int]:
+    def ask(self, path: str, body: Any) -> Any:
         headers = {"Content-Type": "application/json"}
-        request = urllib.request.Request(f"{self.url}/tokenize", json.dumps(body).encode(), headers)
-        with urllib.request.urlopen(request, timeout=20) as response:
-            tokens: list[int] = json.loads(response.read())["tokens"]
-            return tokens
+        request = urllib.request.Request(self.url + path, json.dumps(body).encode(), headers)
+        with urllib.request.urlopen(request, timeout=60) as response:
+            return json.loads(response.read())
+
+    def tokenize(self, body: Any) -> list[int]:
+        tokens: list[int] = self.ask("/tokenize", body)["tokens"]
+        return tokens
 
     def metric(self, name: str) -> float:
         line = re.search(rf"^{name}\{{.*\}} (\S+)$", self.get("/metrics"), re.MULTILINE)
