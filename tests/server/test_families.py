@@ -220,3 +220,36 @@ def test_tools_and_thoughts_for_which_the_template_has_no_place_are_refused_by_n
     engine.windows = [[*tokenizer.encode("Hello"), tokenizer.token_id("<|eot_id|>")]]
     harmless = {"tools": TOOLS, "tool_choice": "none", "chat_template_kwargs": {"enable_thinking": False}}
     assert client.ask("POST", CHAT, HI | harmless)[1]["choices"][0]["message"]["content"] == "Hello"
+
+
+def test_forced_calls_in_json() -> None:
+    template = "{% for t in tools or [] %}{{ t.function | tojson }}{% endfor %}" + CHATML_TEMPLATE
+    schema = {"type": "object", "properties": {"n": {"enum": [4, 5]}}, "required": ["n"]}
+    closed = schema | {"additionalProperties": False}
+    tools = [{"type": "function", "function": {"name": name, "parameters": closed}} for name in ("f", "g")]
+    strict = [{"type": "function", "function": tool["function"] | {"strict": True}} for tool in tools]
+    with serving(byte_level(CHATML), template) as (client, engine, tokenizer):
+        wish = 'Hm. <tool_call>\n{"name": "g", "arguments": {"n": 35, "m": 1}}\n</tool_call>'
+        engine.context, letters = 1000, [id for letter in wish for id in tokenizer.encode(letter)]
+        engine.windows = [[*letters, tokenizer.token_id("<|im_end|>")]]
+        named = {"type": "function", "function": {"name": "g"}}
+        for fields in ({"tool_choice": "required"}, {"tool_choice": named}, {"tools": strict}):
+            message = client.ask("POST", CHAT, HI | {"tools": tools} | fields)[1]["choices"][0]["message"]
+            (call,) = message["tool_calls"]
+            assert (call["function"]["name"], json.loads(call["function"]["arguments"])) == ("g", {"n": 5})
+            assert (message["content"] or "").strip() == ("Hm." if "tools" in fields else "")
+        assert "strict" not in prompts(engine, tokenizer)[-1]
+        form = {"type": "json_schema", "json_schema": {"name": "x", "schema": closed}}
+        engine.windows = [[*tokenizer.encode('{"n": 5}'), tokenizer.token_id("<|im_end|>")]]
+        reply = client.ask("POST", CHAT, HI | {"tools": tools, "response_format": form})[1]
+        assert json.loads(reply["choices"][0]["message"]["content"]) == {"n": 5}
+
+
+def test_a_budget_of_thoughts_that_cannot_be_told_from_text(llama3) -> None:
+    client, engine, tokenizer = llama3
+    engine.windows = [[*tokenizer.encode("Hello"), tokenizer.token_id("<|eot_id|>")]]
+    error = error_of(client.ask("POST", CHAT, HI | {"thinking_token_budget": 5}), 400)
+    assert error["param"] == "thinking_token_budget"
+    assert "does not mark its thoughts" in error["message"]
+    for harmless in ({"thinking_token_budget": -1}, {"reasoning_effort": "none"}):
+        assert client.ask("POST", CHAT, HI | harmless)[0] == 200
