@@ -66,6 +66,46 @@ def serve(
 
 
 @app.command()
+def chat(
+    model: Annotated[
+        str | None,
+        typer.Argument(help="Folder, hub id (owner/name), or acorn. With --url: what that server calls it."),
+    ] = None,
+    url: Annotated[
+        str | None, typer.Option(help="A running server, http://host:port; else one is started meanwhile.")
+    ] = None,
+    api_key: Annotated[
+        str | None, typer.Option(help="What it asks for; ONECHIP_API_KEY does the same unseen.")
+    ] = None,
+    system: Annotated[str, typer.Option(help="System prompt.")] = "",
+    set: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="A setting, as /set has them: temperature=0, thinking=low."),
+    ] = None,
+    tools: Annotated[Path | None, typer.Option(help="JSON file of functions that may be called.")] = None,
+) -> None:
+    """Talk to a model in the terminal.
+
+    It is one that a running server has (--url), or MODEL, served until you leave.
+
+    /help lists the commands. Ctrl-C ends an answer, Ctrl-D leaves.
+
+    echo QUESTION | onechip chat   prints the answer, and nothing else.
+    """
+    from onechip.chat.run import chat as run
+    from onechip.chat.settings import Settings
+    from onechip.config import ChatConfig
+
+    settings = Settings(system)
+    for given in set or ():
+        name, _, value = given.partition("=")
+        settings.set(name, value)
+    if tools is not None:
+        settings.load_tools(str(tools))
+    run(ChatConfig(model, url, api_key).with_environment(), settings)
+
+
+@app.command()
 def synth(
     folder: Annotated[Path, typer.Argument(help="New or empty folder to write.")],
     shape: Annotated[

@@ -59,7 +59,7 @@ class ServeConfig:
         return replace(
             self,
             api_key=self.api_key or environment.get("ONECHIP_API_KEY") or None,
-            cache_dir=Path(environment.get("ONECHIP_CACHE_DIR") or cache_root(environment)).expanduser(),
+            cache_dir=_cache_dir(environment),
         )
 
     @property
@@ -87,3 +87,42 @@ class ServeConfig:
             f"context {context}, max requests {requests}, "
             f"API key {'required' if self.api_key else 'none'}, cache {self.cache_dir}"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class ChatConfig:
+    """Whom `onechip chat` talks to.
+
+    Attributes:
+        model: folder, hub id, or "acorn", which None means, for a server of our own; with `url`, what that
+            server calls it, None its first.
+        url: of a running server; None starts one.
+        api_key: what the server asks for as a bearer token.
+        cache_dir: where the history of lines is kept.
+    """
+
+    model: str | None = None
+    url: str | None = None
+    api_key: str | None = None
+    cache_dir: Path = Path("~/.cache/onechip")
+
+    def __post_init__(self) -> None:
+        if self.url is not None and not self.url.startswith(("http://", "https://")):
+            raise UsageError(f"--url {self.url!r} is no address: give http://host:port.")
+
+    def with_environment(self, environment: Mapping[str, str] = os.environ) -> ChatConfig:
+        """This configuration with what the environment adds to it.
+
+        Read are ONECHIP_API_KEY, with a URL also OPENAI_API_KEY (if no --api-key was given), and
+        ONECHIP_CACHE_DIR, XDG_CACHE_HOME.
+        """
+        others = environment.get("OPENAI_API_KEY") if self.url else None
+        return replace(
+            self,
+            api_key=self.api_key or environment.get("ONECHIP_API_KEY") or others or None,
+            cache_dir=_cache_dir(environment),
+        )
+
+
+def _cache_dir(environment: Mapping[str, str]) -> Path:
+    return Path(environment.get("ONECHIP_CACHE_DIR") or cache_root(environment)).expanduser()

@@ -1,0 +1,1 @@
+"""`onechip chat`: a terminal in front of any server that speaks OpenAI's chat protocol, over HTTP."""
