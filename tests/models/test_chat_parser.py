@@ -27,10 +27,11 @@ TOOLS = [tool("f", s={"type": "string"}, n={"type": "number"}, b={"type": "boole
 
 
 def splits(ids: Sequence[int], rng: random.Random) -> Iterator[Sequence[int]]:
-    while ids:
-        count = rng.randint(1, 6)
-        yield ids[:count]
-        ids = ids[count:]
+    start = 0
+    while start < len(ids):
+        end = start + rng.randint(1, 6)
+        yield ids[start:end]
+        start = end
 
 
 def read(
@@ -231,6 +232,40 @@ def test_a_prompt_that_opened_the_thoughts() -> None:
     assert result("Four.", prompt="<bos><|channel>thought\nHm<turn|>\n<|turn>model\n") == ("Four.", "", [])
 
 
+def test_an_answer_without_thoughts_is_no_thought_though_they_are_asked_for() -> None:
+    """vllm#48217, mlx-lm#1352."""
+    prompt = "<bos><|turn>system\n<|think|>\n<turn|>\n<|turn>user\nHi<turn|>\n<|turn>model\n"
+    assert result("Four.<turn|>", prompt=prompt) == ("Four.", "", [])
+    assert result("<|channel>thought\nHm.\n<channel|>Four.", prompt=prompt) == ("Four.", "Hm.", [])
+
+
+@pytest.mark.parametrize("seed", [None, 1, 2])
+def test_html_comes_as_it_is(seed: int | None) -> None:
+    """vllm#38910: its characters came twice."""
+    page = '<!DOCTYPE html>\n<html><body class="a"><<b>&lt;</b>></body></html>\n'
+    expected = ("", "", [("f", {"s": page, "n": 1})])
+    assert result(f"<|tool_call>call:f{{s:{Q}{page}{Q},n:1}}<tool_call|>", seed=seed) == expected
+
+
+def test_a_file_of_5000_lines_is_one_argument() -> None:
+    """llama.cpp#25986; and it is read in one go, not again from its start with each token."""
+    file = "".join(f'{n}: {{"a": [{n}, "b\\n"]}}  # }}\n' for n in range(5000))
+    ids = TOKENIZER.encode(f"<|tool_call>call:f{{s:{Q}{file}{Q},n:1}}<tool_call|>")
+    assert result(ids) == ("", "", [("f", {"s": file, "n": 1})])
+
+
+def test_a_window_that_spans_two_calls() -> None:
+    """vllm#41967: with a drafter the first call lost its arguments."""
+    first, second = (f"<|tool_call>call:f{{s:{Q}{s}{Q}}}<tool_call|>" for s in ("a", "b"))
+    ids, cut = TOKENIZER.encode(first + second), len(TOKENIZER.encode(first)) - 4
+    parser = ChatParser(TOKENIZER, TOOLS, [2])
+    kinds = [type(delta) for delta in parser.push(ids[:cut])]
+    assert kinds == [CallOpen, CallArguments]
+    deltas = parser.push(ids[cut:])
+    assert [type(delta) for delta in deltas] == [CallArguments, CallClose, CallOpen, CallArguments, CallClose]
+    assert [delta.fragment for delta in deltas if isinstance(delta, CallArguments)] == ['a"}', '{"s":"b"}']
+
+
 def test_deltas_of_one_window_are_joined() -> None:
     answer = f"<|channel>thought\na b c\n<channel|>d e<|tool_call>call:f{{s:{Q}x y{Q},n:1}}<tool_call|>"
     kinds = [type(delta) for delta in read(answer, seed=None)]
@@ -259,15 +294,6 @@ def test_a_channel_that_is_cut_off_in_its_name_is_no_thought(name: str) -> None:
     assert parser.finish(cut_off=True) == []
 
 
-def test_random_arguments_survive_random_splits() -> None:
-    """Arguments -> Gemma's notation -> tokens in random windows -> the same arguments."""
-    rng = random.Random(20)
-    for case in range(3000):
-        arguments = {_key(rng): _value(rng, 0) for _ in range(rng.randint(0, 4))}
-        answer = f"<|tool_call>call:g{_notation(arguments)}<tool_call|><|tool_response>"
-        assert result(answer, seed=case) == ("", "", [("g", arguments)])
-
-
 def test_any_tokens_give_valid_json() -> None:
     """Whatever a model emits, each call's arguments parse (checked in `result`)."""
     rng = random.Random(30)
@@ -281,31 +307,3 @@ def test_any_tokens_give_valid_json() -> None:
             for _ in range(40)
         ]
         result(ids, seed=case)
-
-
-ALPHABET = "abc XYZ012.,:;{}[]()\"\\/'\n\t<>|ü漢🌰"
-
-
-def _key(rng: random.Random) -> str:
-    return "".join(rng.choice("abcdefgh_0") for _ in range(rng.randint(1, 6)))
-
-
-def _value(rng: random.Random, depth: int) -> Any:
-    kind = rng.randrange(8 if depth < 3 else 6)
-    if kind == 6:
-        return [_value(rng, depth + 1) for _ in range(rng.randint(0, 3))]
-    if kind == 7:
-        return {_key(rng): _value(rng, depth + 1) for _ in range(rng.randint(0, 3))}
-    text = "".join(rng.choice(ALPHABET) for _ in range(rng.randint(0, 12)))
-    return [None, rng.random() < 0.5, rng.randint(-99, 99), rng.uniform(-9, 9), text, text][kind]
-
-
-def _notation(value: Any) -> str:
-    """`value` as Gemma 4 writes it."""
-    if isinstance(value, str):
-        return f"{Q}{value}{Q}"
-    if isinstance(value, dict):
-        return "{" + ",".join(f"{key}:{_notation(member)}" for key, member in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ",".join(map(_notation, value)) + "]"
-    return json.dumps(value)

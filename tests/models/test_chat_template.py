@@ -70,7 +70,9 @@ def template(request: pytest.FixtureRequest) -> ChatTemplate:
 
 
 def test_plain(template: ChatTemplate) -> None:
-    assert template.render([HI]) == "<bos><|turn>user\nHi<turn|>\n<|turn>model\n"
+    """No empty thought where there shall be none: ollama#15536."""
+    prompt = "<bos><|turn>user\nHi<turn|>\n<|turn>model\n"
+    assert template.render([HI]) == template.render([HI], enable_thinking=False) == prompt
 
 
 def test_system(template: ChatTemplate) -> None:
