@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
+from typing import Any, Literal
 
 import anthropic
 import ollama
 import openai
 import pytest
-from pydantic_ai import Agent
+from pydantic import BaseModel, Field
+from pydantic_ai import Agent, NativeOutput
 from pydantic_ai.models.openai import OpenAIChatModel
-from pydantic_ai.profiles.openai import OpenAIModelProfile
 from pydantic_ai.providers.openai import OpenAIProvider
 
 from tests.server.process import ABOUT, NAME, ORDERS, PARAMETERS, PROBLEM, TOOLS, Process
@@ -168,7 +168,7 @@ def test_anthropic_ends_and_errors(anthropic_client: anthropic.Anthropic) -> Non
         **ask, max_tokens=200, stop_sequences=["never", "\n####"], extra_body=GREEDY
     )
     assert (stopped.stop_reason, stopped.stop_sequence) == ("stop_sequence", "\n####")
-    with pytest.raises(anthropic.BadRequestError, match=r'tool_choice\.type is "any"') as caught:
+    with pytest.raises(anthropic.BadRequestError, match="requires a call, but there are no tools") as caught:
         anthropic_client.messages.create(**ask, max_tokens=5, tool_choice={"type": "any"})
     assert caught.value.body["error"]["type"] == "invalid_request_error"
     with pytest.raises(anthropic.NotFoundError, match="served is 'acorn'") as missing:
@@ -227,7 +227,7 @@ def test_ollamas_other_questions(ollama_client: ollama.Client, openai_client: op
 def test_an_agent(served: Process) -> None:
     """pydantic-ai: it calls the functions itself, and hands their results back, until there is an answer.
 
-    It asks for strict tools of every server that is not known to lack them.
+    Its tools are strict.
     """
     results = {str(arguments): result for _, arguments, result in ORDERS}
 
@@ -241,10 +241,9 @@ def test_an_agent(served: Process) -> None:
         return results[str({"count": count, "item": item})]
 
     async def converse() -> list[str]:
-        profile = OpenAIModelProfile(openai_supports_strict_tool_definition=False)
         texts, history = [], None
         async with openai.AsyncOpenAI(base_url=f"{served.url}/v1", api_key="none", max_retries=0) as client:
-            model = OpenAIChatModel("acorn", provider=OpenAIProvider(openai_client=client), profile=profile)
+            model = OpenAIChatModel("acorn", provider=OpenAIProvider(openai_client=client))
             agent = Agent(model, tools=[place_order], model_settings={"temperature": 0.0})
             for question, _, _ in ORDERS:
                 async with agent.run_stream(question, message_history=history) as run:
@@ -253,3 +252,84 @@ def test_an_agent(served: Process) -> None:
         return texts
 
     assert asyncio.run(converse()) == [f"The result is {result}." for _, _, result in ORDERS]
+
+
+class Order(BaseModel):
+    """What the clients below make schemas of."""
+
+    item: Literal["tea", "rice", "soup of the day"]
+    count: int = Field(ge=1, le=20)
+    hot: bool
+
+
+class Greeting(BaseModel):
+    """anthropic's client takes bounds out of a schema."""
+
+    to: Literal["Olga", "Tom"]
+    loud: bool
+
+
+SCHEMA = Order.model_json_schema() | {"additionalProperties": False}
+MESSAGES: Any = [{"role": "user", "content": PROBLEM}]
+"""acorn answers it with text, unless it is made to answer otherwise."""
+
+
+def test_openai_parses_what_has_a_form(openai_client: openai.OpenAI) -> None:
+    whole = openai_client.chat.completions.parse(model="acorn", messages=MESSAGES, response_format=Order)
+    assert isinstance(whole.choices[0].message.parsed, Order)
+    with openai_client.chat.completions.stream(
+        model="acorn", messages=MESSAGES, response_format=Order, temperature=0
+    ) as stream:
+        for _ in stream:
+            pass
+        assert isinstance(stream.get_final_completion().choices[0].message.parsed, Order)
+    response = openai_client.responses.parse(model="acorn", input=MESSAGES, text_format=Order)
+    assert isinstance(response.output_parsed, Order)
+
+
+def test_openai_requires_a_call(openai_client: openai.OpenAI) -> None:
+    tool = openai.pydantic_function_tool(Order)
+    named: Any = {"type": "function", "function": {"name": "Order"}}
+    for choice in ("required", named):
+        parsed = openai_client.chat.completions.parse(
+            model="acorn", messages=MESSAGES, tools=[tool], tool_choice=choice, parallel_tool_calls=False
+        )
+        [call] = parsed.choices[0].message.tool_calls or ()
+        assert isinstance(call.function.parsed_arguments, Order)
+    flat: Any = {"type": "function", "name": "Order", "parameters": SCHEMA, "strict": True}
+    response = openai_client.responses.create(
+        model="acorn", input=MESSAGES, tools=[flat], tool_choice={"type": "function", "name": "Order"}
+    )
+    [item] = response.output
+    assert item.type == "function_call"
+    Order.model_validate_json(item.arguments)
+
+
+def test_anthropic_requires_a_call_or_a_form(anthropic_client: anthropic.Anthropic) -> None:
+    tools: Any = [{"name": "order", "input_schema": SCHEMA, "strict": True}]
+    choices: Any = [{"type": "any", "disable_parallel_tool_use": True}, {"type": "tool", "name": "order"}]
+    ask: Any = {"model": "acorn", "max_tokens": 400, "messages": MESSAGES}
+    for choice in choices:
+        message = anthropic_client.messages.create(**ask, tools=tools, tool_choice=choice)
+        [block] = message.content
+        assert (block.type, message.stop_reason) == ("tool_use", "tool_use")
+        Order.model_validate(block.input)
+    parsed = anthropic_client.messages.parse(**ask, output_format=Greeting)
+    assert isinstance(parsed.parsed_output, Greeting)
+
+
+def test_ollama_has_formats(ollama_client: ollama.Client) -> None:
+    reply = ollama_client.chat("acorn", MESSAGES, format=SCHEMA)
+    Order.model_validate_json(reply.message.content or "")
+    generated = ollama_client.generate("acorn", PROBLEM, format=SCHEMA)
+    Order.model_validate_json(generated.response)
+
+
+@pytest.mark.parametrize("output", [Order, NativeOutput(Order)], ids=["by a call", "by a form"])
+def test_an_agent_with_a_type_of_answer(served: Process, output: Any) -> None:
+    async def answer() -> Any:
+        async with openai.AsyncOpenAI(base_url=f"{served.url}/v1", api_key="none", max_retries=0) as client:
+            model = OpenAIChatModel("acorn", provider=OpenAIProvider(openai_client=client))
+            return (await Agent(model, output_type=output).run(PROBLEM)).output
+
+    assert isinstance(asyncio.run(answer()), Order)
