@@ -53,6 +53,7 @@ def json_schema(schema: Any, **more: Any) -> dict[str, Any]:
         {"guided_json": SCHEMA},
         {"guided_json": json.dumps(SCHEMA)},
         {"json_schema": SCHEMA},
+        {"response_format": {"type": "json_object", "schema": SCHEMA}},
     ],
 )
 def test_a_schema_in_each_field_that_has_one(client, fields) -> None:

@@ -203,6 +203,7 @@ def test_strict_functions_of_ollama(client, engine) -> None:
         ),
         ({"tool_choice": NAMED, "tools": TOOLS[:1]}, "names 'say', which is not in tools: there are add"),
         ({"tool_choice": "required", "min_tokens": 5}, "min_tokens does not go with tool_choice"),
+        ({"tools": [tool("f", ADD, strict=True)], "min_tokens": 5}, "min_tokens does not go with a strict"),
     ],
 )
 def test_choices_that_cannot_be_made(client, engine, fields, words) -> None:

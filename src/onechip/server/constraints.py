@@ -110,7 +110,8 @@ async def forms_of(
         calls = await asyncio.to_thread(grammars.calls, usable, required=alone, many=many)
     forms = tuple(form for form in (text, calls) if form is not None)
     if forms:
-        _check_end(sampling, structure.param if text is not None and structure else rule.field)
+        why = rule.field if rule.must or rule.names else "a strict tool"
+        _check_end(sampling, structure.param if text is not None and structure else why)
     return forms
 
 

@@ -82,8 +82,12 @@ class TextFormat(Struct, tag_field="type", tag="text", forbid_unknown_fields=Tru
     pass
 
 
-class JsonObjectFormat(Struct, tag_field="type", tag="json_object", forbid_unknown_fields=True):
-    pass
+class JsonObjectFormat(
+    Struct, tag_field="type", tag="json_object", omit_defaults=True, forbid_unknown_fields=True
+):
+    """`schema` is llama.cpp's."""
+
+    schema: dict[str, Any] | None = None
 
 
 class NamedSchema(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -289,6 +293,7 @@ class ChatBody(GenerationBody, kw_only=True, forbid_unknown_fields=True):
         "tools[].type": "function",
         "tool_choice": "auto, none, required or an object that names tools",
         "tool_choice.type": "function or allowed_tools",
+        "tool_choice.allowed_tools.tools[].type": "function",
     }
 
     messages: Messages

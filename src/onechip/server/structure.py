@@ -71,10 +71,17 @@ def schema_of(value: str | dict[str, Any] | bool, param: str) -> Structure:
     return Structure("json_schema", value, param)
 
 
+def json_object_of(form: JsonObjectFormat, param: str) -> Structure:
+    """Any object, or such as satisfies its schema."""
+    if form.schema is None:
+        return Structure("json_object", None, param)
+    return Structure("json_schema", form.schema, f"{param}.schema")
+
+
 def _response_format(body: GenerationBody) -> list[Structure]:
     form = body.response_format
     if isinstance(form, JsonObjectFormat):
-        return [Structure("json_object", None, "response_format")]
+        return [json_object_of(form, "response_format")]
     if isinstance(form, JsonSchemaFormat):
         return [schema_of(form.json_schema.schema, "response_format.json_schema.schema")]
     return []

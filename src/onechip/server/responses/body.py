@@ -151,6 +151,7 @@ class ResponsesBody(Sampling, kw_only=True, forbid_unknown_fields=True):
         "tools[].type": "function; no tool runs on this server",
         "tool_choice": "auto, none, required or an object that names tools",
         "tool_choice.type": "function or allowed_tools; no tool runs on this server",
+        "tool_choice.tools[].type": "function; no tool runs on this server",
         "text.format.type": "text, json_object or json_schema",
         "include[]": "message.output_text.logprobs, or reasoning.encrypted_content, which has no effect: "
         "thoughts are not encrypted here",

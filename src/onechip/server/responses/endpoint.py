@@ -37,7 +37,7 @@ from onechip.server.sampling import Limits
 from onechip.server.schemas import JsonObjectFormat, TextFormat
 from onechip.server.service import Service
 from onechip.server.streaming import EVENT_STREAM, StreamedAnswer, named_sse
-from onechip.server.structure import Structure, schema_of
+from onechip.server.structure import Structure, json_object_of, schema_of
 from onechip.server.thinking import Thinking
 
 _PREFIX = {"text": "msg", "reasoning": "rs", "call": "fc"}
@@ -105,7 +105,7 @@ def _structure(body: ResponsesBody) -> Structure | None:
     form = body.text.format if body.text else None
     if isinstance(form, JsonSchemaFormat):
         return schema_of(form.schema, "text.format.schema")
-    return Structure("json_object", None, "text.format") if isinstance(form, JsonObjectFormat) else None
+    return json_object_of(form, "text.format") if isinstance(form, JsonObjectFormat) else None
 
 
 def _response(body: ResponsesBody, generation: Generation, model_id: str) -> replies.ResponseObject:
