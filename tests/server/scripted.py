@@ -191,7 +191,11 @@ class ScriptedEngine:
             return Event(id, finish="error", error=self.error)
         tokens = tuple(script or ())
         if request.guides:
-            tokens, finish = self._guided(played, script or ())
+            try:
+                tokens, finish = self._guided(played, script or ())
+            except EngineError as error:
+                del self._running[id]
+                return Event(id, finish="error", error=str(error))
         if finish:
             del self._running[id]
         most = request.sampling.logprobs

@@ -21,6 +21,9 @@ from onechip.server.sse import chunk_stream
 from onechip.server.structure import structure_of
 from onechip.server.text_choices import Prompt, TextForm
 
+MAX_GENERATIONS = 1024
+"""How many answers one request may ask for, those included that it is not shown."""
+
 
 async def completions(service: Service, body: CompletionBody, receive: Receive) -> Response:
     """Continue each prompt. Without `max_tokens` it may go on to the end of the context.
@@ -30,7 +33,8 @@ async def completions(service: Service, body: CompletionBody, receive: Receive) 
     """
     _check(body)
     model = service.model(body.model)
-    prompts = await _prompts(body.prompt, model)
+    choices = _choices(body)
+    prompts = await _prompts(body.prompt, choices.each, model)
     request_id, created = f"cmpl-{secrets.token_hex(16)}", int(time.time())
     group = await begin_text(
         service,
@@ -40,7 +44,7 @@ async def completions(service: Service, body: CompletionBody, receive: Receive) 
         Limits(body.max_tokens, "max_tokens"),
         request_id,
         structure=structure_of(body),
-        choices=_choices(body),
+        choices=choices,
     )
     reply = TextCompletion(request_id, created, service.config.model_id, [])
     form = TextForm(body, model.tokenizer, prompts, group, reply)
@@ -83,10 +87,17 @@ def _choices(body: CompletionBody) -> Choices:
     return Choices(each if body.max_tokens != 0 else 0, logprobs, scored)
 
 
-async def _prompts(prompt: str | Sequence[int | str | list[int]], model: Model) -> list[Prompt]:
-    """One prompt, or those of a list."""
-    several = not isinstance(prompt, str) and not all(isinstance(one, int) for one in prompt)
-    return [await _prompt(one, model) for one in (prompt if several else [prompt])]
+async def _prompts(prompt: str | Sequence[int | str | list[int]], each: int, model: Model) -> list[Prompt]:
+    """One prompt, or those of a list, with `each` answers to each."""
+    if isinstance(prompt, str) or all(isinstance(one, int) for one in prompt):
+        return [await _prompt(prompt, model)]
+    if len(prompt) * max(each, 1) > MAX_GENERATIONS:
+        raise RequestError(
+            f"prompt has {len(prompt)} prompts, with {each} answers to each; {MAX_GENERATIONS} answers can "
+            "be had at once: send several requests.",
+            param="prompt",
+        )
+    return [await _prompt(one, model) for one in prompt]
 
 
 async def _prompt(prompt: str | int | Sequence[int | str | list[int]], model: Model) -> Prompt:

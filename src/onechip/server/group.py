@@ -15,6 +15,7 @@ from onechip.models.chat_parser import Delta
 from onechip.server.generation import Generation
 from onechip.server.orders import Order, Task, orders_of, scoring_order
 from onechip.server.replies import Usage
+from onechip.server.sampling import bans
 from onechip.server.service import Model, Service
 from onechip.server.streams import ClientGone
 
@@ -152,11 +153,12 @@ def submit(
     Raises:
         OnechipError: the request is wrong, or the engine does not take it.
     """
+    banned = bans(task.sampling, model.tokenizer)
     choices: list[Order] = []
     scored: list[Order | None] = []
     for place, prompt in enumerate(prompts):
         id = f"{request_id}.{place}" if place else request_id
-        choices += orders_of(model, prompt, task, id)
+        choices += orders_of(model, prompt, task, banned, id)
         if task.choices.prompt_logprobs is not None:
             scored.append(scoring_order(prompt, task.choices.prompt_logprobs, f"{id}-prompt"))
     return Group(service, model, prompts, choices, scored)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from onechip.engine.guides.prompt import GivenText
 from onechip.engine.types import Guide, Request, SamplingParams
 from onechip.server.answer import Answer, Reader, Unread
-from onechip.server.sampling import Limits, bans, choice_seed, output_limit, sampling_params, stop_strings
+from onechip.server.sampling import Limits, choice_seed, output_limit, sampling_params, stop_strings
 from onechip.server.schemas import Sampling
 from onechip.server.service import Model
 
@@ -58,8 +58,17 @@ class Task:
     one_call: bool = False
 
 
-def orders_of(model: Model, prompt: Sequence[int], task: Task, request_id: str) -> list[Order]:
-    """The requests for all choices; the first has the id `request_id`.
+def orders_of(
+    model: Model,
+    prompt: Sequence[int],
+    task: Task,
+    banned: Callable[[], Sequence[Guide]],
+    request_id: str,
+) -> list[Order]:
+    """The requests for all choices of one prompt; the first has the id `request_id`.
+
+    Args:
+        banned: makes the guides of `sampling.bans` for one answer.
 
     Raises:
         RequestError: the prompt does not fit, or fields do not go together.
@@ -68,7 +77,6 @@ def orders_of(model: Model, prompt: Sequence[int], task: Task, request_id: str) 
     limit = output_limit(task.limits, len(prompt), model.engine.context, model.largest_context)
     params = sampling_params(sampling, model.defaults, limit, model.tokenizer.vocab_size)
     params = replace(params, logprobs=task.choices.logprobs)
-    banned = bans(sampling, model.tokenizer)
     orders = []
     for place in range(task.choices.each):
         answer = Answer(

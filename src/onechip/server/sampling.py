@@ -102,6 +102,10 @@ def bans(body: Sampling, tokenizer: Tokenizer) -> Callable[[], tuple[Guide, ...]
         _check_ids(allowed, "allowed_token_ids", tokenizer.vocab_size)
     spellings = [spelling for word in body.bad_words or () for spelling in (word, " " + word.lstrip(" "))]
     words = [ids for ids in map(tokenizer.encode, spellings) if ids]
+    if allowed is not None and {(id,) for id in allowed} <= set(map(tuple, words)):
+        raise RequestError(
+            "bad_words has all that allowed_token_ids allows; leave one out.", param="bad_words"
+        )
 
     def guides() -> tuple[Guide, ...]:
         only = (AllowedTokens(allowed),) if allowed else ()

@@ -37,8 +37,8 @@ class Mailbox:
     async def take(self) -> list[Event]:
         """All that has come, at least one event.
 
-        What came of one request meanwhile is one event, so a client that reads slowly gets larger ones; only
-        where log-probabilities were asked for, tokens stay with the step that gave them.
+        What came of one request meanwhile is one event, so a client that reads slowly gets larger ones; but
+        where log-probabilities were asked for, each token is an event, so that it is known what it adds.
 
         Raises:
             ClientGone: nobody wants it any more.
@@ -49,7 +49,7 @@ class Mailbox:
         if self._abandoned:
             raise ClientGone
         events, self._events = self._events, []
-        return events if len(events) == 1 else _joined(events)
+        return _joined(events)
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -57,19 +57,31 @@ class Mailbox:
 
 
 def _joined(events: Sequence[Event]) -> list[Event]:
-    """Neighbouring events of a request become one, unless they tell log-probabilities."""
+    """One event for each request, or one for each token that has log-probabilities."""
     joined: list[Event] = []
     last: dict[str, int] = {}  # where the latest event of a request is
     for event in events:
         place = last.get(event.request_id)
-        if place is None or joined[place].logprobs or event.logprobs:
-            last[event.request_id] = len(joined)
+        if event.logprobs:
+            joined += _by_token(event)
+        elif place is None or joined[place].logprobs:
             joined.append(event)
         else:
             before = joined[place]
             cached = max(before.cached_tokens, event.cached_tokens)
             joined[place] = replace(event, tokens=before.tokens + event.tokens, cached_tokens=cached)
+            continue
+        last[event.request_id] = len(joined) - 1
     return joined
+
+
+def _by_token(event: Event) -> list[Event]:
+    """`event` in parts of one token; the last one has its end."""
+    end = len(event.tokens) - 1
+    return [
+        replace(event, tokens=(token,), logprobs=(told,), finish=event.finish if place == end else None)
+        for place, (token, told) in enumerate(zip(event.tokens, event.logprobs, strict=True))
+    ]
 
 
 class Streams:

@@ -11,7 +11,7 @@ from onechip.server.logprobs import TokenLogprob, TokenNames, Untold, token_logp
 
 
 class TextTokens:
-    """Which tokens each text is made of, special ones left out, which are not in it."""
+    """Which tokens each text is made of. Special ones are not in it, even where they are shown."""
 
     def __init__(self, answer: Answer, names: TokenNames, wanted: bool) -> None:
         """Nothing has come yet.
@@ -30,17 +30,16 @@ class TextTokens:
         if not self._wanted:
             return []
         ids, told = self._untold.take()
-        shown = [place for place, id in enumerate(ids) if id not in self._names.tokenizer.special_ids]
-        self._pending += token_logprobs(
-            self._names, [ids[place] for place in shown], [told[place] for place in shown]
-        )
-        grown = [step.block for step in steps if isinstance(step, Grown) and step.block.kind == "text"]
-        if not grown:
-            if steps:
-                self._pending = []
+        special = not self._names.tokenizer.special_ids.isdisjoint(ids)
+        if not special:
+            self._pending += token_logprobs(self._names, ids, told)
+        texts = [step.block for step in steps if isinstance(step, Grown) and step.block.kind == "text"]
+        if not (steps or special):
             return []
         found, self._pending = self._pending, []
-        self._of[grown[0].index] += found
+        if not texts:  # what was held back was none of a text
+            return []
+        self._of[texts[0].index] += found
         return found
 
     def of(self, block: Block) -> list[TokenLogprob]:
