@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any
@@ -11,15 +12,15 @@ from onechip.models.json_grammar import SchemaError, check_json_schema, json_rul
 from onechip.models.schema_merge import (
     Conflict,
     additional,
+    assertions,
     exclusive,
     merged,
-    resolved,
-    says_something,
     type_names,
     value_type,
     values,
 )
 from onechip.models.string_forms import FORMATS, search
+from onechip.models.tool_schema import resolve
 
 _KEYWORDS = {
     "object": ("properties", "required", "additionalProperties", "minProperties", "maxProperties"),
@@ -43,8 +44,9 @@ _HARMLESS = {"uniqueItems": False, "unevaluatedProperties": True, "unevaluatedIt
 _LARGEST = 10**18
 """As with numbers that have no bounds, integers have 18 digits at the most."""
 
-_MAX_STEPS = 64
-"""How many references and parts may have to be followed to the end of one schema."""
+_MAX_DEPTH = 48
+_MAX_STEPS = 5000
+"""How deep schemas may be nested, references followed, and how many there may be."""
 
 
 class ArgumentRules:
@@ -56,7 +58,11 @@ class ArgumentRules:
         """Args: root: the schema of the parameters, the target of `#`."""
         self._rules = rules
         self._root = root
-        self._referenced: dict[str, str] = {}
+        self._referring: dict[str, str] = {}
+        # Of these, the ones that cannot end before the part that is being made does.
+        self._inside: frozenset[str] = frozenset()
+        self._depth = 0
+        self._steps = 0
 
     def arguments(self) -> str:
         """The object of arguments.
@@ -73,27 +79,46 @@ class ArgumentRules:
         """What satisfies `node`."""
         if node is False:
             raise SchemaError(where, "allows nothing")
-        if not isinstance(node, Mapping) or not says_something(node):
+        said = assertions(node) if isinstance(node, Mapping) else {}
+        if not said:
             return self._rules.any()
-        reference = node.get("$ref")
-        if reference is not None and not says_something({**node, "$ref": None}):
-            return self._of_reference(reference, where)
-        return self._one_of(self._alternatives(node, where))
+        self._steps += 1
+        self._depth += 1
+        if self._depth > _MAX_DEPTH or self._steps > _MAX_STEPS:
+            raise SchemaError(where, "is nested too deep, or needs too many rules")
+        refers = "$ref" in said or "allOf" in said
+        rule = self._of_referring(said, where) if refers else self._one_of(self._alternatives(said, where))
+        self._depth -= 1
+        return rule
 
-    def _of_reference(self, reference: str, where: str) -> str:
-        """What satisfies the target of a reference, which may be inside of itself."""
-        if reference not in self._referenced:
-            self._referenced[reference] = name = self._rules.reserve()
-            self._rules.define(name, self._of(self._target(reference, where), where))
-        return self._referenced[reference]
+    def _of_referring(self, node: Mapping[str, Any], where: str) -> str:
+        """What satisfies `node`, which may be inside of what it refers to: it is made once."""
+        key = json.dumps(node, sort_keys=True)
+        if key in self._inside:
+            raise SchemaError(where, "must be inside of itself, so that it never ends")
+        if key not in self._referring:
+            self._referring[key] = name = self._rules.reserve()
+            outside, self._inside = self._inside, self._inside | {key}
+            alone = node.keys() == {"$ref"}
+            rule = self._of(self._target(node["$ref"], where), where) if alone else ""
+            self._rules.define(name, rule or self._one_of(self._alternatives(node, where)))
+            self._inside = outside
+        return self._referring[key]
+
+    def _of_optional(self, node: Any, where: str, optional: bool = True) -> str:
+        """What satisfies `node`, which may be left out."""
+        inside, self._inside = self._inside, frozenset() if optional else self._inside
+        rule = self._of(node, where)
+        self._inside = inside
+        return rule
 
     def _target(self, reference: Any, where: str) -> Any:
         if not isinstance(reference, str) or not reference.startswith("#"):
             raise SchemaError(f"{where}.$ref", "is no reference into the same schema (#/...)")
         try:
-            return resolved(self._root, reference)
-        except LookupError as error:
-            raise SchemaError(f"{where}.$ref", str(error.args[0])) from None
+            return resolve(self._root, reference)
+        except LookupError:
+            raise SchemaError(f"{where}.$ref", f"is {reference}, which is not there") from None
 
     def _joined(self, node: Mapping[str, Any], other: Any, where: str) -> Mapping[str, Any]:
         """What satisfies both schemas."""
@@ -106,8 +131,8 @@ class ArgumentRules:
 
     def _flat(self, node: Mapping[str, Any], where: str) -> Mapping[str, Any]:
         """`node` with what it refers to, and with all parts of `allOf`, in one."""
-        for _ in range(_MAX_STEPS):
-            node = {key: value for key, value in node.items() if value is not None or key == "const"}
+        for _ in range(_MAX_DEPTH):
+            node = assertions(node)
             if "$ref" in node:
                 target = self._target(node.pop("$ref"), where)
                 node = self._joined(node, target, where)
@@ -138,9 +163,13 @@ class ArgumentRules:
             raise SchemaError(where, "allows nothing")
         if one:
             self._check_exclusive(paths)
-        if not says_something(rest):
-            return [self._of(member, path) for path, member in paths.items()]
-        return [self._of(self._joined(rest, member, path), path) for path, member in paths.items()]
+        optional = len(paths) > 1
+        if not assertions(rest):
+            return [self._of_optional(member, path, optional) for path, member in paths.items()]
+        return [
+            self._of_optional(self._joined(rest, member, path), path, optional)
+            for path, member in paths.items()
+        ]
 
     def _check_exclusive(self, paths: Mapping[str, Any]) -> None:
         flat = {
@@ -190,7 +219,11 @@ class ArgumentRules:
 
     def _typed(self, node: Mapping[str, Any], where: str) -> list[str]:
         """A rule for each type that `node` allows."""
-        return [self._of_type(name, node, where) for name in sorted(self._types(node))] or [self._rules.any()]
+        types = sorted(self._types(node))
+        inside, self._inside = self._inside, frozenset() if len(types) > 1 else self._inside
+        rules = [self._of_type(name, node, where) for name in types] or [self._rules.any()]
+        self._inside = inside
+        return rules
 
     def _of_type(self, name: str, node: Mapping[str, Any], where: str) -> str:
         if name == "object":
@@ -208,15 +241,16 @@ class ArgumentRules:
     def _object(self, node: Mapping[str, Any], where: str) -> str:
         members: dict[str, Any] = dict(node.get("properties", {}))
         others = additional(node)
-        required = node.get("required", ())
-        needed = set(required) if isinstance(required, list) else set()  # a boolean in the oldest drafts
+        required = node.get("required", [])
+        needed = set(map(str, required)) if isinstance(required, list) else set()  # else of an old draft
         for name in needed - members.keys():
             members[name] = others
         pairs = []
         for name in in_order(members):
             path = f"{where}.properties.{name}"
             if members[name] is not False:
-                pairs.append((f"{self._rules.key(name)} {self._of(members[name], path)}", name in needed))
+                value = self._of_optional(members[name], path, name not in needed)
+                pairs.append((f"{self._rules.key(name)} {value}", name in needed))
             elif name in needed:
                 raise SchemaError(path, "is required, but nothing may be there")
         least, most = _count(node, "minProperties", where), _count(node, "maxProperties", where)
@@ -226,7 +260,8 @@ class ArgumentRules:
             raise SchemaError(f"{where}.maxProperties", "cannot be held to")
         extra = ""
         if others is not False:
-            extra = f"{self._rules.free_key(members)} {self._of(others, f'{where}.additionalProperties')}"
+            value = self._of_optional(others, f"{where}.additionalProperties")
+            extra = f"{self._rules.free_key(members)} {value}"
         return self._rules.rule(f'"{{" {self._members(pairs, extra)} "}}"')
 
     def _members(self, pairs: Sequence[tuple[str, bool]], extra: str) -> str:
@@ -252,7 +287,10 @@ class ArgumentRules:
         least, most = _count(node, "minItems", where), _count(node, "maxItems", where, len(ahead))
         bounded = "maxItems" in node or others is False
         most = min(most, len(ahead)) if others is False else most
-        elements = [self._of(item, f"{where}.prefixItems[{index}]") for index, item in enumerate(ahead)]
+        elements = [
+            self._of_optional(item, f"{where}.prefixItems[{index}]", index >= least)
+            for index, item in enumerate(ahead)
+        ]
         if bounded:
             elements = elements[:most]
         more = least - len(elements)
@@ -260,12 +298,12 @@ class ArgumentRules:
             raise SchemaError(f"{where}.minItems", "is more than there can be")
         tail = ""
         if others is not False and (not bounded or most > len(elements)):
-            item = self._of(others, f"{where}.items")
-            limit = str(most - len(elements)) if bounded else ""
-            tail = f'("," {item}){{{max(more, 0)},{limit}}}'
-            if not elements:
-                limit = str(most - 1) if bounded else ""
-                tail = f'{item} ("," {item}){{{max(more - 1, 0)},{limit}}}'
+            item = self._of_optional(others, f"{where}.items", more <= 0)
+            room = most - len(elements) if bounded else None
+            if elements:
+                tail = _repeated(f'("," {item})', more, room)
+            else:
+                tail = f"{item} " + _repeated(f'("," {item})', more - 1, None if room is None else room - 1)
                 tail = tail if least else f"({tail})?"
         for index in range(len(elements) - 1, -1, -1):
             element = f'"," {elements[index]}' if index else elements[index]
@@ -280,10 +318,11 @@ class ArgumentRules:
             except ValueError as error:
                 raise SchemaError(f"{where}.pattern", f"is no regex that can be held to: {error}") from None
         if "format" in node:
-            if node["format"] not in FORMATS:
+            form = FORMATS.get(str(node["format"]))
+            if form is None:
                 known = ", ".join(FORMATS)
                 raise SchemaError(f"{where}.format", f"is {node['format']!r}; known are {known}")
-            forms.append(FORMATS[node["format"]])
+            forms.append(form)
         if "minLength" in node or "maxLength" in node:
             least, most = _count(node, "minLength", where), _count(node, "maxLength", where)
             limit = most if "maxLength" in node else ""
@@ -300,12 +339,17 @@ class ArgumentRules:
         try:
             check_json_schema(schema)
         except SchemaError as error:
-            raise SchemaError(where, error.reason) from None
+            raise SchemaError(where, f"cannot be held to: {error.reason}") from None
         return self._rules.rule(json_rule(schema))
 
 
 def _with_integer(types: frozenset[str]) -> frozenset[str]:
     return types | {"integer"} if "number" in types else types
+
+
+def _repeated(expression: str, least: int, most: int | None) -> str:
+    """`expression` so many times; llguidance has no repetition whose upper end is 0."""
+    return "" if most == 0 else f"{expression}{{{max(least, 0)},{'' if most is None else most}}}"
 
 
 def _count(node: Mapping[str, Any], keyword: str, where: str, default: int = 0) -> int:

@@ -14,42 +14,24 @@ ANNOTATIONS = {
 }
 """Keywords that say nothing of a value."""
 
-_LARGEST = ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties")
-_SMALLEST = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties")
+_LARGEST = {"minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"}
+_SMALLEST = {"maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"}
 
 TYPE_OF = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null", list: "array"}
 """Python's types -> JSON's; what is not in it is an object."""
 
 
 class Conflict(ValueError):
-    """Schemas cannot be made one; the message names the keyword."""
+    """Schemas cannot be made one; the message says of the second why."""
 
 
-def says_something(node: Node) -> bool:
-    """Whether any value could be against `node`; null counts as left out."""
-    return any(
-        keyword not in ANNOTATIONS and (value is not None or keyword == "const")
+def assertions(node: Node) -> dict[str, Any]:
+    """The keywords of `node` that some value could be against; null counts as left out."""
+    return {
+        keyword: value
         for keyword, value in node.items()
-    )
-
-
-def resolved(root: Any, reference: str) -> Any:
-    """The schema at a reference such as `#/$defs/City` in the schema `root`.
-
-    Raises:
-        LookupError: there is none; the message says so.
-    """
-    node = root
-    steps = reference.removeprefix("#").strip("/").split("/") if reference not in ("#", "#/") else []
-    for step in steps:
-        step = step.replace("~1", "/").replace("~0", "~")
-        if isinstance(node, Mapping) and step in node:
-            node = node[step]
-        elif isinstance(node, list) and step.isdecimal() and int(step) < len(node):
-            node = node[int(step)]
-        else:
-            raise LookupError(f"refers to {reference}, which is not there")
-    return node
+        if keyword not in ANNOTATIONS and (value is not None or keyword == "const")
+    }
 
 
 def merged(first: Node, second: Node) -> dict[str, Any]:
@@ -68,33 +50,34 @@ def merged(first: Node, second: Node) -> dict[str, Any]:
 def _check_closed(first: Node, second: Node) -> None:
     """`additionalProperties` speaks of the members that stand beside it, not of those of a merged schema."""
     for node, other in ((first, second), (second, first)):
-        strangers = other.get("properties", {}).keys() - node.get("properties", {}).keys()
-        if strangers and node.get("additionalProperties", True) is not True:
-            raise Conflict("additionalProperties beside members that another part of the schema adds")
+        strangers = (other.get("properties") or {}).keys() - (node.get("properties") or {}).keys()
+        if strangers and node.get("additionalProperties") not in (None, True):
+            raise Conflict("has additionalProperties beside members that another part of the schema adds")
 
 
 def _both(keyword: str, first: Any, second: Any) -> Any:
-    if first == second or keyword in ANNOTATIONS:
+    if same(first, second) or keyword in ANNOTATIONS:
         return first
     if keyword == "properties":
         common = {name: {"allOf": [first[name], second[name]]} for name in first.keys() & second.keys()}
         return {**first, **second, **common}
-    if keyword == "required":
+    if keyword == "required" and isinstance(first, list) and isinstance(second, list):
         return [*first, *(name for name in second if name not in first)]
-    if keyword in _LARGEST:
-        return max(first, second)
-    if keyword in _SMALLEST:
-        return min(first, second)
+    if keyword in _LARGEST | _SMALLEST and all(isinstance(value, int | float) for value in (first, second)):
+        return max(first, second) if keyword in _LARGEST else min(first, second)
     if keyword == "type":
-        return sorted(_common_types(type_names(first), type_names(second)))
+        types = sorted(_common_types(type_names(first), type_names(second)))
+        if not types:
+            raise Conflict("allows nothing: its types exclude each other")
+        return types
     if keyword == "enum":
         return [value for value in first if any(same(value, other) for other in second)]
-    raise Conflict(f"two different values of {keyword} that hold at once")
+    raise Conflict(f"has two values of {keyword} that would have to hold at once")
 
 
 def type_names(said: Any) -> frozenset[str]:
     """The types that the keyword `type` lists."""
-    return frozenset(name.lower() for name in ([said] if isinstance(said, str) else said))
+    return frozenset(str(name).lower() for name in ([said] if isinstance(said, str) else said))
 
 
 def _common_types(first: frozenset[str], second: frozenset[str]) -> Iterable[str]:

@@ -31,7 +31,7 @@ FORMATS = {
     "ipv4": f"{_BYTE}(?:\\.{_BYTE}){{3}}",
     "ipv6": f"(?:{_HEX}{{1,4}}:){{7}}{_HEX}{{1,4}}",
     "uuid": f"{_HEX}{{8}}(?:-{_HEX}{{4}}){{3}}-{_HEX}{{12}}",
-    "uri": "[A-Za-z][A-Za-z0-9+.-]*:[A-Za-z0-9._~:/?#@!$&'()*+,;=%-]+",
+    "uri": "[A-Za-z][A-Za-z0-9+.-]*:[A-Za-z0-9._~:\\/?#@!$&'()*+,;=%-]+",
 }
 """Formats of JSON Schema -> what is written of them; less than the RFCs allow where that is hardly used
 (IPv6 without "::", no 29th of February).

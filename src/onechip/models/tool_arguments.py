@@ -195,7 +195,7 @@ class ArgumentsTransducer:
         if character in "{[":
             self._write(character)
             closer = "}" if character == "{" else "]"
-            self._open.append(_Container(closer, container.member, container.member.items()))
+            self._open.append(_Container(closer, container.member, Schema()))
             self._text, self._state = "", "key" if character == "{" else "value"
             return position + 1
         self._text, self._state = "", "bare"
@@ -206,6 +206,8 @@ class ArgumentsTransducer:
         container = self._open[-1]
         if not container.is_object:
             self._write("," if container.count else "")
+            if container.count <= container.schema.ahead:
+                container.member = container.schema.element(container.count)
             container.count += 1
 
     def _begin_string(self) -> None:

@@ -74,6 +74,7 @@ class Schema:
 
     Attributes:
         types: names of the JSON types that the node allows; empty where it does not say.
+        ahead: how many elements of an array may have a schema of their own, from the first on.
     """
 
     def __init__(self, *nodes: Any, root: Any = None) -> None:
@@ -83,21 +84,24 @@ class Schema:
         types = frozenset(type for node in self._nodes for type in _types_of(node))
         self._anything = any(map(_may_be_anything, self._nodes))
         self.types = frozenset() if self._anything else types
+        self.ahead = max((len(_prefix(node)) for node in self._nodes), default=0)
 
     def property(self, name: str) -> Schema:
         """The schema of member `name` of an object."""
-        known = [properties for properties in self._said("properties") if name in properties]
+        known = [node for node in self._nodes if name in (node.get("properties") or ())]
         if known:
-            return Schema(*(properties[name] for properties in known), root=self._root)
+            others = [node.get("additionalProperties") for node in self._nodes if node not in known]
+            return Schema(*(node["properties"][name] for node in known), *others, root=self._root)
         if self._anything or any(node.get("additionalProperties") is True for node in self._nodes):
             return Schema()
         return Schema(*self._said("additionalProperties"), root=self._root)
 
-    def items(self) -> Schema:
-        """The schema of an array's elements."""
-        if self._anything or any(map(_may_hold_anything, self._nodes)):
+    def element(self, index: int) -> Schema:
+        """The schema of an array's element; those from `ahead` on have the same."""
+        said = [_element(node, index) for node in self._nodes]
+        if self._anything or any(node is True for node in said):
             return Schema()
-        return Schema(*self._said("items"), root=self._root)
+        return Schema(*said, root=self._root)
 
     def _said(self, keyword: str) -> list[Mapping[str, Any]]:
         """What the alternatives say of `keyword`, where it is an object."""
@@ -121,10 +125,31 @@ class Schema:
 
     def _resolve(self, reference: str) -> Any:
         """The node at a local reference such as `#/$defs/City`; None if there is none."""
-        node = self._root
-        for step in reference.removeprefix("#").strip("/").split("/"):
-            node = node.get(step) if isinstance(node, Mapping) else None
-        return node
+        try:
+            return resolve(self._root, reference)
+        except LookupError:
+            return None
+
+
+def resolve(root: Any, reference: str) -> Any:
+    """The schema at a reference such as `#/$defs/City` in the schema `root`; `#` is `root` itself.
+
+    Raises:
+        LookupError: there is none.
+    """
+    node = root
+    start, *steps = reference.split("/")
+    if start != "#":
+        raise LookupError(reference)
+    for step in steps:
+        step = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(node, Mapping):
+            node = node[step]
+        elif isinstance(node, list) and step.isdecimal():
+            node = node[int(step)]
+        else:
+            raise LookupError(reference)
+    return node
 
 
 def _types_of(node: Mapping[str, Any]) -> Iterable[str]:
@@ -147,5 +172,14 @@ def _may_be_anything(node: Mapping[str, Any]) -> bool:
     )
 
 
-def _may_hold_anything(node: Mapping[str, Any]) -> bool:
-    return "array" in _types_of(node) and node.get("items", True) is True
+def _prefix(node: Mapping[str, Any]) -> list[Any]:
+    said = node.get("prefixItems")
+    return said if isinstance(said, list) else []
+
+
+def _element(node: Mapping[str, Any], index: int) -> Any:
+    """What one alternative says of an element: a schema, or true where it may be anything."""
+    ahead = _prefix(node)
+    if index < len(ahead):
+        return ahead[index]
+    return node.get("items", "array" in _types_of(node))
