@@ -266,6 +266,14 @@ def test_a_window_that_spans_two_calls() -> None:
     assert [delta.fragment for delta in deltas if isinstance(delta, CallArguments)] == ['a"}', '{"s":"b"}']
 
 
+@pytest.mark.parametrize("seed", [None, 1])
+def test_half_a_character_before_a_marker_is_shown_where_it_stands(seed: int | None) -> None:
+    first, second = (TOKENIZER.token_id(f"<0x{byte:02X}>") or 0 for byte in "é".encode())
+    marker = TOKENIZER.encode("<channel|>")
+    ids = [*TOKENIZER.encode("<|channel>thought\nHm"), first, *marker, second, *TOKENIZER.encode("Four.")]
+    assert result(ids, seed=seed) == ("\ufffdFour.", "Hm\ufffd", [])
+
+
 def test_deltas_of_one_window_are_joined() -> None:
     answer = f"<|channel>thought\na b c\n<channel|>d e<|tool_call>call:f{{s:{Q}x y{Q},n:1}}<tool_call|>"
     kinds = [type(delta) for delta in read(answer, seed=None)]

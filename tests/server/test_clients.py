@@ -41,6 +41,32 @@ def ollama_client(served: Process) -> Any:
         yield client
 
 
+def deltas(events: list[Any], type: str) -> list[str]:
+    """What the events of this type add, piece by piece."""
+    return [event.delta for event in events if event.type == type]
+
+
+def test_a_text_comes_in_pieces(
+    openai_client: openai.OpenAI, anthropic_client: anthropic.Anthropic, ollama_client: ollama.Client
+) -> None:
+    """And the same text in every protocol, streamed or whole."""
+    ask: Any = {"model": "acorn", "messages": [{"role": "user", "content": PROBLEM}]}
+    whole = openai_client.chat.completions.create(**ask, temperature=0).choices[0].message.content
+    chunks = openai_client.chat.completions.create(**ask, temperature=0, stream=True)
+    responses = openai_client.responses.create(model="acorn", input=PROBLEM, temperature=0, stream=True)
+    with anthropic_client.messages.stream(**ask, max_tokens=300, extra_body=GREEDY) as stream:
+        texts = list(stream.text_stream)
+    parts = ollama_client.chat(**ask, stream=True, options=GREEDY)
+    for pieces in (
+        [chunk.choices[0].delta.content for chunk in chunks],
+        deltas(list(responses), "response.output_text.delta"),
+        texts,
+        [part.message.content for part in parts],
+    ):
+        assert "".join(piece or "" for piece in pieces) == whole
+        assert sum(map(bool, pieces)) > 1
+
+
 def test_openai_chat(openai_client: openai.OpenAI) -> None:
     messages: list[Any] = []
 
@@ -48,10 +74,14 @@ def test_openai_chat(openai_client: openai.OpenAI) -> None:
         with openai_client.chat.completions.stream(
             model="acorn", messages=messages, tools=TOOLS, temperature=0
         ) as stream:
-            for _ in stream:
-                pass
+            events = list(stream)
             message = stream.get_final_completion().choices[0].message
         messages.append(message)
+        given = [event for event in events if event.type == "tool_calls.function.arguments.delta"]
+        assert {event.name for event in given} <= {NAME}  # known before the arguments are
+        arguments = "".join(call.function.arguments for call in message.tool_calls or [])
+        assert "".join(event.arguments_delta for event in given) == arguments
+        assert "".join(deltas(events, "content.delta")) == (message.content or "")
         return message
 
     for question, arguments, result in ORDERS:
@@ -72,10 +102,14 @@ def test_openai_responses(openai_client: openai.OpenAI) -> None:
         with openai_client.responses.stream(
             model="acorn", input=items, tools=tools, temperature=0, store=False
         ) as stream:
-            names = [event.type for event in stream]
+            events = list(stream)
             response = stream.get_final_response()
+        names = [event.type for event in events]
         assert names[:2] == ["response.created", "response.in_progress"]
         assert names[-1] == "response.completed"
+        assert "".join(deltas(events, "response.output_text.delta")) == response.output_text
+        arguments = [item.arguments for item in response.output if item.type == "function_call"]
+        assert "".join(deltas(events, "response.function_call_arguments.delta")) == "".join(arguments)
         items.extend(response.output)
         return response
 
@@ -116,9 +150,13 @@ def test_anthropic(anthropic_client: anthropic.Anthropic) -> None:
         with anthropic_client.messages.stream(
             model="acorn", max_tokens=200, messages=messages, tools=tools, extra_body=GREEDY
         ) as stream:
-            for _ in stream:
-                pass
+            events = list(stream)
             message = stream.get_final_message()
+        texts = [event.text for event in events if event.type == "text"]
+        assert "".join(texts) == "".join(block.text for block in message.content if block.type == "text")
+        given = "".join(event.partial_json for event in events if event.type == "input_json")
+        inputs = [block.input for block in message.content if block.type == "tool_use"]
+        assert ([json.loads(given)] if given else []) == inputs
         messages.append(message.to_param())
         return message
 
