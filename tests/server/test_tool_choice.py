@@ -213,6 +213,14 @@ def test_choices_that_cannot_be_made(client, engine, fields, words) -> None:
     assert engine.requests == []
 
 
+@pytest.mark.parametrize("name", ["two words", "a:b", "a{b", 'a"b', "a<b", "x" * 201])
+def test_names_that_a_call_cannot_have(client, engine, name) -> None:
+    engine.context = 2000
+    fields = {"tools": [tool(name, ADD)], "tool_choice": "required"}
+    error = error_of(client.ask("POST", CHAT, HI | fields), 400)
+    assert "cannot write the name" in error["message"]
+
+
 def test_a_schema_that_cannot_be_kept_is_refused_where_it_must_be(client, engine) -> None:
     bad = tool("bad", parameters(s={"type": "string", "pattern": "("}))
     error = error_of(client.ask("POST", CHAT, HI | {"tools": [bad], "tool_choice": "required"}), 400)

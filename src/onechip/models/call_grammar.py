@@ -14,7 +14,7 @@ from typing import Any
 from onechip.errors import RequestError
 from onechip.models.call_notation import Rules, literal
 from onechip.models.call_schema import ArgumentRules
-from onechip.models.chat_parser import has_call_markers
+from onechip.models.chat_parser import has_call_markers, is_function_name
 from onechip.models.json_calls import CLOSE, OPEN
 from onechip.models.json_grammar import SchemaError, check_json_schema, json_rule
 from onechip.models.tokenizer import Tokenizer
@@ -38,9 +38,11 @@ def call_grammar(
         param: the field of the request that errors name.
 
     Raises:
-        RequestError: the schema of a tool cannot be held to.
+        RequestError: the schema of a tool cannot be held to, or its name cannot be written.
     """
     functions = [tool["function"] for tool in tools]
+    if has_call_markers(tokenizer):
+        _check_names(functions, param)
     held = [function for function in functions if required or function.get("strict") is True]
     write = _gemma if has_call_markers(tokenizer) else _json
     for function in held:
@@ -49,6 +51,16 @@ def call_grammar(
         except SchemaError as error:
             raise _refusal(function["name"], error, param) from None
     return write(tokenizer, functions, held, required, many)
+
+
+def _check_names(functions: Sequence[Mapping[str, Any]], param: str) -> None:
+    for function in functions:
+        if not is_function_name(function["name"]):
+            raise RequestError(
+                f"{param}: this model cannot write the name {function['name'][:80]!r}: give it 200 characters at "
+                "the most, without blanks, colons, brackets and quotes.",
+                param=param,
+            )
 
 
 def _refusal(name: str, error: SchemaError, param: str) -> RequestError:

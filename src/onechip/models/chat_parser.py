@@ -79,7 +79,8 @@ _THOUGHT = "thought\n"
 _MAX_HEADER = 256
 """Characters of `call:NAME` at the most; an answer that goes on longer without a bracket is not a call."""
 
-_HEADER = re.compile(r"\s*(?:(?:call)?\s*:)?\s*([^\s:{}()\[\]<>\"]+)\s*")
+_NAME = r"[^\s:{}()\[\]<>\"]{1,200}"
+_HEADER = re.compile(rf"\s*(?:(?:call)?\s*:)?\s*({_NAME})\s*")
 _OPENER = re.compile(r"[{(]")
 
 
@@ -282,6 +283,11 @@ class ChatParser:
         elif self._state != "after call":
             self._state = "content"
         self._buffer = ""
+
+
+def is_function_name(name: str) -> bool:
+    """Whether calls of `name` can be read in Gemma 4's notation."""
+    return re.fullmatch(_NAME, name) is not None
 
 
 def open_thought(tokenizer: Tokenizer, prompt_ids: Sequence[int]) -> Sequence[int] | None:
