@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tests.server.scripted import CHAT, HI, TOKENIZER, error_of
+from onechip.config import ServeConfig
+from onechip.engine.guides.grammar import Grammar, Grammars
+from tests.server.scripted import CHAT, HI, TOKENIZER, error_of, model, running, wait_until
 
 COMPLETIONS, MESSAGES, RESPONSES, OLLAMA = "/v1/completions", "/v1/messages", "/v1/responses", "/api/chat"
 SCHEMA = {
@@ -187,3 +192,35 @@ def test_fields_that_do_not_go_together(client) -> None:
     assert (
         refused(client, structured_outputs={"structural_tag": "x"})[0] == "structured_outputs.structural_tag"
     )
+
+
+class SlowGrammars(Grammars):
+    """Gets nothing done until it may."""
+
+    def __init__(self) -> None:
+        super().__init__(TOKENIZER, TOKENIZER.vocab_size)
+        self.may, self.warmed = threading.Event(), threading.Event()
+
+    def warm(self) -> None:
+        self.may.wait(10)
+        super().warm()
+        self.warmed.set()
+
+    def regex(self, pattern: str, param: str) -> Grammar:
+        self.warmed.wait(10)
+        return super().regex(pattern, param)
+
+
+def test_nobody_waits_for_grammars_but_those_who_ask_for_one(engine) -> None:
+    """Neither the start nor other requests: both that they are made ready and that they are compiled."""
+    slow = SlowGrammars()
+    with running(ServeConfig(), lambda _: replace(model(engine), grammars=slow)) as (client, service):
+        wait_until(lambda: service.state == "ready")
+        engine.loop = service.loop
+        engine.windows = [[*TOKENIZER.encode("Sure 42"), 106]]
+        with ThreadPoolExecutor() as pool:
+            held = pool.submit(content, client, guided_regex="[0-9]+")
+            assert content(client) == "Sure 42"
+            assert not held.done()
+            slow.may.set()
+            assert held.result(10) == "42"

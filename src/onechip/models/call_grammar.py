@@ -57,8 +57,8 @@ def _check_names(functions: Sequence[Mapping[str, Any]], param: str) -> None:
     for function in functions:
         if not is_function_name(function["name"]):
             raise RequestError(
-                f"{param}: this model cannot write the name {function['name'][:80]!r}: give it 200 characters at "
-                "the most, without blanks, colons, brackets and quotes.",
+                f"{param}: this model cannot write the name {function['name'][:80]!r}: give it at most 200 "
+                "characters, without blanks, colons, brackets and quotes.",
                 param=param,
             )
 

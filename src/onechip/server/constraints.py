@@ -32,7 +32,7 @@ class CallRule:
         mode: `none`: the prompt does not speak of the tools, so none is called; `required`: the answer is
             calls and nothing else; `named`: it is one call of the function in `names`.
         names: the functions that may be called; empty: all of them.
-        one: the answer ends behind its first call.
+        one: not more than one call; the answer ends behind it.
         field: what the client calls this.
     """
 
@@ -45,6 +45,11 @@ class CallRule:
     def must(self) -> bool:
         """Whether the answer is calls and nothing else."""
         return self.mode in ("required", "named")
+
+    @property
+    def single(self) -> bool:
+        """Whether the answer has one call at the most."""
+        return self.one or self.mode == "named"
 
     def check(self, tools: Sequence[ToolDefinition]) -> None:
         """Raises RequestError if there is no such tool, or none at all although one must be called."""
@@ -106,8 +111,7 @@ async def forms_of(
     if usable and (bound or text is not None):
         # Beside text that has a form, calls cannot stand behind any text.
         alone = rule.must or text is not None
-        many = not rule.one and rule.mode != "named"
-        calls = await asyncio.to_thread(grammars.calls, usable, required=alone, many=many)
+        calls = await asyncio.to_thread(grammars.calls, usable, required=alone, many=not rule.single)
     forms = tuple(form for form in (text, calls) if form is not None)
     if forms:
         why = rule.field if rule.must or rule.names else "a strict tool"

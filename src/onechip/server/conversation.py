@@ -1,4 +1,4 @@
-"""What every chat protocol asks for, in one form -> a generation that reads text, thoughts and calls.
+"""What every chat protocol asks for, in one form -> generations that read text, thoughts and calls.
 
 A protocol's file turns its own body into a `ChatRequest`, hands it to `begin`, and gives the deltas that come
 back its own form.
@@ -86,7 +86,7 @@ async def begin(service: Service, model: Model, asked: ChatRequest, request_id: 
         choices=asked.choices,
         reader=lambda: _reader(model.tokenizer, tools, prompt, skip_special),
         guides=Constraints(forms, thoughts).guides,
-        one_call=asked.calls.one or asked.calls.mode == "named",
+        one_call=asked.calls.single,
     )
     return submit(service, model, [prompt], task, request_id)
 
