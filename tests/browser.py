@@ -138,11 +138,11 @@ class Tab:
         self.send("Input.dispatchKeyEvent", type="keyDown", **held, **typed)
         self.send("Input.dispatchKeyEvent", type="keyUp", **held)
 
-    def screenshot(self, path: Path) -> None:
-        """The whole page, as PNG."""
+    def screenshot(self, path: Path, scale: float = 1) -> None:
+        """The whole page, as PNG; `scale` is the picture's pixels for one of the page's."""
         height = self.ask("document.documentElement.scrollHeight")
         width = self.ask("document.documentElement.clientWidth")
-        clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
+        clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": scale}
         shot = self.send("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)
         path.write_bytes(base64.b64decode(shot["data"]))
 

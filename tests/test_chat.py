@@ -313,7 +313,7 @@ def test_settings_and_addresses() -> None:
         settings.set(name, value)
     body = settings.body("m", [])
     assert (body["top_k"], "seed" in body, body["reasoning_effort"]) == (5, False, "none")
-    for name, value in (("top_k", "1.5"), ("thinking", "hard"), ("thoughts", "no")):
+    for name, value in (("top_k", "1.5"), ("min_p", "nan"), ("thinking", "hard"), ("thoughts", "no")):
         with pytest.raises(UsageError, match=name):
             settings.set(name, value)
     with pytest.raises(UsageError, match="http://host:port"):

@@ -220,7 +220,15 @@ def test_what_goes_wrong_is_said_in_place(tab: Tab, engine: ScriptedEngine) -> N
     click(tab, "Try again")
     tab.wait_for(WELL)
     assert "Hello you" in shown(tab, 2)
-    assert [tab.ask(f"blocksOf({text!r}).length") for text in ("a\n\nb", "```\na\n\nb", "a\nb")] == [2, 1, 1]
+
+
+def test_a_question_that_was_refused_is_shown_and_not_sent_again(tab: Tab, engine: ScriptedEngine) -> None:
+    engine.queue_full = True
+    ask(tab, "Lost", 2)
+    engine.queue_full = False
+    assert "Lost" in ask(tab, "Now", 4)
+    assert "user\nNow" in prompt_of(engine.requests[0])
+    assert "Lost" not in prompt_of(engine.requests[0])
 
 
 def test_a_key_is_asked_for_and_a_model_that_loads_is_waited_for(opened: Tab, engine: ScriptedEngine) -> None:
@@ -329,6 +337,23 @@ def test_everything_can_be_done_by_keyboard(tab: Tab, engine: ScriptedEngine) ->
     shown(tab, 4)
     assert "a\nb" in prompt_of(engine.requests[1])
     assert tab.ask(NAMELESS) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "html"),
+    [
+        ("one\ntwo\n\nthree", "<p>one\ntwo</p><p>three</p>"),
+        ("a **b** `c` **d\ne** `f", "<p>a <strong>b</strong> <code>c</code> **d\ne** `f</p>"),
+        ("say:\n```py\n\nx = `1`\n```\nend", "<p>say:</p>[py]\nx = `1`[/]<p>end</p>"),
+        ("````\n```\nin\n```\n````", "[]```\nin\n```[/]"),
+        ("~~~\nstill open **", "[]still open **[/]"),
+        ("#### 45 & <b>", "<p>#### 45 &amp; &lt;b&gt;</p>"),
+    ],
+)
+def test_paragraphs_code_and_bold(tab: Tab, text: str, html: str) -> None:
+    shown = tab.ask(f"blocksOf({json.dumps(text)}).map(blockNode).map(node => node.outerHTML).join('')")
+    code = r'<div class="code"><.*?><span>(.*?)</span>.*?<pre.*?><code>(.*?)</code></pre></div>'
+    assert re.sub(code, r"[\1]\2[/]", shown, flags=re.DOTALL) == html
 
 
 LONG = f"A word {'x' * 300}, `code {'y' * 200}`\n```python\n{'print(1) ' * 40}\n```\nand more."

@@ -19,6 +19,7 @@ def test_the_advice_fits_the_model(capsys: pytest.CaptureFixture[str], chats: bo
     captured = capsys.readouterr()
     said = captured.out + captured.err
     assert "a description" in said
+    assert ("a page to chat at http://127.0.0.1:1/ " in said) == chats
     body = re.search(r"-d '(.*)'", said)
     assert body is not None
     msgspec.json.decode(body[1], type=ChatBody if chats else CompletionBody)

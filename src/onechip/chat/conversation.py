@@ -79,6 +79,8 @@ class Conversation:
                     for piece in answer.take(event, time.perf_counter()):
                         self._screen.show(piece, self.settings.thoughts)
         except KeyboardInterrupt:
+            if not self._screen.talks:
+                raise
             stopped = True
         finally:
             self._screen.end_line()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import time
@@ -28,6 +29,9 @@ def chat(config: ChatConfig, settings: Settings) -> None:
         UsageError, CheckpointError, CapacityError, EngineError: there is no server to talk to, or, piped, it
             does not answer.
     """
+    for stream in (sys.stdin, sys.stdout):
+        assert isinstance(stream, io.TextIOWrapper)
+        stream.reconfigure(errors="replace")  # a model may write half a surrogate pair, a file hold anything
     talks = sys.stdin.isatty()
     question = "" if talks else sys.stdin.read().strip()
     if not talks and not question:

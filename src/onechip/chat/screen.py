@@ -20,18 +20,21 @@ _CONTROL = {code: None for code in (*range(32), *range(127, 160)) if chr(code) n
 
 
 class Screen:
-    """Text is only ever added, never drawn again: nothing flickers, and all of it can be scrolled back to."""
+    """Text is only ever added, never drawn again: nothing flickers, and all of it can be scrolled back to.
+
+    Attributes:
+        talks: a person sits at it; else stdout gets answers and nothing more.
+    """
 
     def __init__(self, *, talks: bool) -> None:
-        """Args: talks: a person sits at it; else stdout gets answers and nothing more."""
-        self._talks = talks
+        self.talks = talks
         self._dims = talks and sys.stdout.isatty() and "NO_COLOR" not in os.environ
         self._kind = ""
         self._at_line_start = True
 
     def show(self, piece: Piece, thoughts: bool) -> None:
         """A bit of an answer; `thoughts` says whether those are shown."""
-        if piece.kind == "thought" and not (thoughts and self._talks):
+        if piece.kind == "thought" and not (thoughts and self.talks):
             return
         text = piece.text
         if piece.kind != self._kind:
@@ -46,14 +49,14 @@ class Screen:
         self.end_line()
         for call in calls:
             name, arguments = call["function"]["name"], call["function"]["arguments"]
-            if self._talks:
+            if self.talks:
                 self._write(f"calls {name} {_pretty(arguments)}\n")
             else:
                 self._write(json.dumps({"name": name, "arguments": _value(arguments)}) + "\n")
 
     def say(self, text: str) -> None:
         """Something that is not the model's, for a person."""
-        if self._talks:
+        if self.talks:
             self.end_line()
             self._write(f"{text}\n", dim=True)
 
@@ -67,7 +70,7 @@ class Screen:
         if not text:
             return
         self._at_line_start = text.endswith("\n")
-        if self._talks:
+        if self.talks:
             text = text.translate(_CONTROL)
         sys.stdout.write(f"{_DIM}{text}{_PLAIN}" if dim and self._dims else text)
         sys.stdout.flush()

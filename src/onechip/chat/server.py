@@ -78,10 +78,9 @@ class Server:
         Raises:
             EngineError: nobody answers, the request is refused, or the answer breaks off.
         """
-        with (
-            self._failing(),
-            self._http.stream("POST", f"{self.url}/v1/chat/completions", json=body) as response,
-        ):
+        content, kind = json.dumps(body).encode(), {"Content-Type": "application/json"}
+        question = self._http.stream("POST", f"{self.url}/v1/chat/completions", content=content, headers=kind)
+        with self._failing(), question as response:
             if response.is_error:
                 response.read()
             _check(response)
@@ -94,7 +93,9 @@ class Server:
             try:
                 event = json.loads(data)
             except ValueError:
-                raise EngineError(f"{self.url} sent an event that is no JSON: {data[:80]}") from None
+                event = None
+            if not isinstance(event, dict):
+                raise EngineError(f"{self.url} sent an event that is no JSON object: {data[:80]}")
             if event.get("error"):
                 raise EngineError(_sentence(event) or f"{self.url} ended the answer with an error.")
             yield event

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -52,10 +53,13 @@ class Settings:
         else:
             kind = NUMBERS[name]
             try:
-                self.numbers[name] = kind(value)
+                number = kind(value)
             except ValueError:
+                number = math.nan
+            if not math.isfinite(number):
                 wanted = "a whole number" if kind is int else "a number"
-                raise UsageError(f"{name} {value!r} is not {wanted}.") from None
+                raise UsageError(f"{name} {value!r} is not {wanted}.")
+            self.numbers[name] = number
 
     def load_tools(self, path: str) -> None:
         """Take the tools of a JSON file, one or a list, whole or only the functions. Raises UsageError."""

@@ -54,7 +54,8 @@ class Terminal:
         self.close()
         self.say(description)
         seconds = time.monotonic() - self._started
-        self.say(f"Ready in {seconds:.1f} s: {self._config.model_id} at {url}/v1 (Ctrl-C stops). Try:")
+        page = f", a page to chat at {url}/" if chats else ""
+        self.say(f"Ready in {seconds:.1f} s: {self._config.model_id} at {url}/v1{page} (Ctrl-C stops). Try:")
         key = " -H 'Authorization: Bearer KEY'" if self._config.api_key else ""
         path, asked = "chat/completions", f'"messages": [{{"role": "user", "content": "{_QUESTION}"}}]'
         if not chats:
