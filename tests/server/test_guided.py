@@ -114,6 +114,18 @@ def test_text_satisfies_its_schema(served: Process, schema: dict[str, Any], temp
     jsonschema.validate(json.loads(choice["message"]["content"]), schema)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_forms_and_calls_behind_thoughts(served: Process, seed: int) -> None:
+    schema = SCHEMAS["lists"]
+    fields = {"reasoning_effort": "low", "thinking_token_budget": 20, "temperature": 1, "seed": seed}
+    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    message = choice_of(served, response_format=form, **fields)["message"]
+    jsonschema.validate(json.loads(message["content"]), schema)
+    message = choice_of(served, tools=[tool(schema)], tool_choice=NAMED, **fields)["message"]
+    assert message["content"] is None
+    jsonschema.validate(json.loads(message["tool_calls"][0]["function"]["arguments"]), schema)
+
+
 def test_a_strict_function_that_the_model_chooses(served: Process) -> None:
     """acorn would say the dish; its schema only knows three."""
     schema = closed(item={"enum": ["tea", "rice", "soup of the day"]}, count={"type": "integer"})

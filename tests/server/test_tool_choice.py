@@ -90,6 +90,10 @@ def test_a_named_function(client, engine) -> None:
     (call,) = choice["message"]["tool_calls"]
     assert (call["function"]["name"], json.loads(call["function"]["arguments"])) == ("say", SAID)
     events = client.stream(CHAT, HI | {"tools": TOOLS, "tool_choice": NAMED})
+    deltas = [event["choices"][0]["delta"] for event in events[:-1]]
+    first, *rest = [call for delta in deltas for call in delta.get("tool_calls", [])]
+    pieces = [call["function"]["arguments"] for call in (first, *rest)]
+    assert (first["function"]["name"], json.loads("".join(pieces))) == ("say", SAID)
     assert events[-2]["choices"][0]["finish_reason"] == "stop"
     assert "<|tool>declaration:add" in prompt_of(engine.requests[-1])
 
