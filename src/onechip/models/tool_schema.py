@@ -121,6 +121,7 @@ class Schema:
             for keyword in ("anyOf", "oneOf", "allOf"):
                 members = node.get(keyword)
                 waiting += members if isinstance(members, list) else ()
+            waiting += _listed_compounds(node)
         return list(found.values())
 
     def _resolve(self, reference: str) -> Any:
@@ -162,6 +163,16 @@ def _types_of(node: Mapping[str, Any]) -> Iterable[str]:
         yield from (_TYPE_OF.get(type(value), "object") for value in node["enum"])
     elif "const" in node:
         yield _TYPE_OF.get(type(node["const"]), "object")
+
+
+def _listed_compounds(node: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
+    """Schemas of the arrays and objects that enum or const lists."""
+    listed = node["enum"] if isinstance(node.get("enum"), list) else [node.get("const")]
+    for value in listed:
+        if isinstance(value, list):
+            yield {"prefixItems": [{"const": element} for element in value]}
+        elif isinstance(value, Mapping):
+            yield {"properties": {name: {"const": member} for name, member in value.items()}}
 
 
 def _may_be_anything(node: Mapping[str, Any]) -> bool:
