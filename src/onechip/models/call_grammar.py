@@ -120,11 +120,14 @@ def _json(
     for index, function in enumerate(functions):
         schema = _schema(function) if function in held else {"type": "object"}
         check_json_schema(schema)
-        head = f'/\\{{"name": ?{_regex(json.dumps(function["name"]))}, ?"(arguments|parameters)": ?/'
-        lines.append(f'call{index}: {head} {json_rule(schema)} "}}"')
-    call = f"({' | '.join(f'call{index}' for index in range(len(functions)))})"
+        head = f'\\{{"name": ?{_regex(json.dumps(function["name"]))}, ?"(arguments|parameters)": ?/'
+        arguments = f'{json_rule(schema)} "}}"'
+        lines += [f"call{index}: / ?{head} {arguments}", f"first{index}: / ?\\[{head} {arguments}"]
+    call, first = (
+        f"({' | '.join(f'{name}{index}' for index in range(len(functions)))})" for name in ("call", "first")
+    )
     lines += [
-        f'calls: {call} | "[" {call} (/, ?/ {call})* "]"' if many else f"calls: {call}",
+        f'calls: {call} | {first} (/, ?/ {call})* "]"' if many else f"calls: {call}",
         f"inside: /\\n?/ calls /\\n?/ {literal(CLOSE)}",
     ]
     if required:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 
 import llguidance
 
@@ -55,5 +56,17 @@ class _Spelled(llguidance.TokenizerWrapper):
         self._tokenizer = tokenizer
 
     def __call__(self, text: str | bytes) -> list[int]:
-        """Ids of text in the middle of an answer. Where a grammar leaves no choice, these are forced."""
-        return self._tokenizer.encode(text.decode() if isinstance(text, bytes) else text)
+        """Ids of text in the middle of an answer. Where a grammar leaves no choice, these are forced.
+
+        Some tokenizers put a blank before every text (Llama 2). A newline before it takes that.
+        """
+        text = text.decode() if isinstance(text, bytes) else text
+        ids = self._tokenizer.encode(text)
+        if self._spelling(ids) == text.encode():
+            return ids
+        ids = self._tokenizer.encode("\n" + text)
+        ahead = next(count for count in range(len(ids) + 1) if self._spelling(ids[:count]).endswith(b"\n"))
+        return ids[ahead:]
+
+    def _spelling(self, ids: Sequence[int]) -> bytes:
+        return b"".join(self.tokens[id] for id in ids)
