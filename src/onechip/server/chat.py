@@ -133,6 +133,8 @@ class ChatTokens:
 
     def tell(self, choice: ChatChoice | ChatChunkChoice) -> None:
         """Tell `choice` of the tokens that came since the last call."""
+        if not (self._logprobs or self._ids):
+            return
         ids, told = self._untold.take()
         if self._logprobs:
             choice.logprobs = ChatLogprobs(token_logprobs(self._names, ids, told))

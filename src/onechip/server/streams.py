@@ -49,7 +49,7 @@ class Mailbox:
         if self._abandoned:
             raise ClientGone
         events, self._events = self._events, []
-        return _joined(events)
+        return events if len(events) == 1 and not events[0].logprobs else _joined(events)
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():

@@ -182,6 +182,8 @@ class TextTokens:
 
     def tell(self, choice: TextChoice) -> None:
         """Tell `choice` of the tokens that came since the last call."""
+        if self._most is None and not self._with_ids:
+            return
         ids, told = self._untold.take()
         if self._most is not None:
             found = text_logprobs(self._names, self._most, ids, told, self._places.push(ids))
