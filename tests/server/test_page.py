@@ -57,7 +57,7 @@ def visit(tab: Tab, url: str) -> Tab:
     """Opens a page with an empty storage, and waits until questions are taken."""
     tab.look(1280)
     tab.open(url)
-    tab.ask("removeEventListener('pagehide', save), localStorage.clear(), sessionStorage.clear()")
+    tab.ask("removeEventListener('pagehide', leave), localStorage.clear(), sessionStorage.clear()")
     tab.open(url)
     tab.requests.clear()
     tab.complaints.clear()
@@ -75,7 +75,7 @@ def ask(tab: Tab, text: str, messages: int) -> str:
 def shown(tab: Tab, messages: int) -> str:
     """What the page shows when there are that many messages and the last is complete."""
     tab.wait_for(f"{DONE} === {messages}")
-    return str(tab.ask(TEXT))
+    return str(tab.ask(TEXT)).replace("\xa0", " ")
 
 
 def click(tab: Tab, label: str) -> None:
@@ -178,6 +178,23 @@ def test_stop_ends_the_answer_and_frees_the_slot(tab: Tab, engine: ScriptedEngin
     assert "word word" in prompt_of(engine.requests[1])
 
 
+def test_what_moves_while_one_waits_stands_still_for_who_asks_for_that(
+    tab: Tab, engine: ScriptedEngine
+) -> None:
+    engine.go.clear()
+    tab.write("Hi")
+    tab.press("Enter")
+    tab.wait_for("document.querySelector('.waiting') !== null")
+    moving = []
+    for wish in ("no-preference", "reduce"):
+        feature = {"name": "prefers-reduced-motion", "value": wish}
+        tab.send("Emulation.setEmulatedMedia", features=[feature])
+        moving.append(tab.ask("document.getAnimations().length"))
+    assert moving == [1, 0]
+    engine.go.set()
+    assert "Hello you" in shown(tab, 2)
+
+
 def test_a_thought_is_folded_and_a_call_waits_for_its_result(tab: Tab, engine: ScriptedEngine) -> None:
     engine.windows = [THINKING_CALL[:4], THINKING_CALL[4:9], THINKING_CALL[9:]]
     use_tools(tab, [{"type": "function", "function": TOOL}])
@@ -257,6 +274,37 @@ def test_a_key_is_asked_for_and_a_model_that_loads_is_waited_for(opened: Tab, en
         opened.wait_for(WELL)
         assert "Hello you" in shown(opened, 2)
         assert not opened.ask("JSON.stringify(localStorage).includes('sesame')")
+
+
+def test_a_server_that_is_gone_is_said_to_be_and_waited_for(tab: Tab) -> None:
+    def offline(is_so: bool) -> None:
+        tab.send(
+            "Network.emulateNetworkConditions",
+            offline=is_so,
+            latency=0,
+            downloadThroughput=-1,
+            uploadThroughput=-1,
+        )
+
+    offline(True)
+    assert "The server does not answer: is it still running?" in ask(tab, "Hi", 2)
+    tab.wait_for("document.body.innerText.includes('asking again') && find('send').disabled")
+    offline(False)
+    tab.wait_for("state.ready && find('note').hidden")
+    click(tab, "Try again")
+    tab.wait_for(WELL)
+    assert "Hello you" in shown(tab, 2)
+
+
+KEPT = ["{", "3", '{"settings": 1, "messages": 2}', '{"messages": [{"role": "assistant", "content": "x"}]}']
+
+
+@pytest.mark.parametrize("kept", KEPT)
+def test_what_others_kept_at_this_address_does_no_harm(tab: Tab, client: Client, kept: str) -> None:
+    tab.ask(f"removeEventListener('pagehide', leave), localStorage.setItem(STORE, {json.dumps(kept)})")
+    tab.open(f"http://127.0.0.1:{client.port}/")
+    tab.wait_for("state.ready")
+    assert "Hello you" in ask(tab, "Hi", 2)
 
 
 def test_a_reload_keeps_the_chat_and_the_settings(tab: Tab, engine: ScriptedEngine, client: Client) -> None:
