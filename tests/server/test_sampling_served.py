@@ -10,6 +10,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import ollama
+import openai
 import pytest
 
 from onechip.models import decoder
@@ -181,3 +183,41 @@ def test_log_probabilities_do_not_change_the_answer_and_min_p_1_is_greedy(served
     assert said(served.ask(CHAT, ASK | HOT | {"seed": 7, "logprobs": True, "prompt_logprobs": 0})) == plain
     greedy = said(served.ask(CHAT, ASK | {"temperature": 0}))
     assert said(served.ask(CHAT, ASK | HOT | {"min_p": 1.0})) == greedy != plain
+
+
+def test_the_clients_read_what_they_are_told(served: Process) -> None:
+    """The helpers of the openai and ollama packages put logprobs and choices together from a stream."""
+    ask: Any = {"model": "acorn", "temperature": 0}
+    with openai.OpenAI(base_url=f"{served.url}/v1", api_key="none", max_retries=0) as client:
+        options = ask | {
+            "logprobs": True,
+            "top_logprobs": 2,
+            "n": 2,
+            "stream_options": {"include_usage": True},
+        }
+        with client.chat.completions.stream(**ASK, **options) as stream:
+            for _ in stream:
+                pass
+            final = stream.get_final_completion()
+        texts = [choice.message.content for choice in final.choices]
+        assert texts == said(served.ask(CHAT, ASK | {"temperature": 0})) * 2
+        contents = [choice.logprobs.content for choice in final.choices if choice.logprobs]
+        assert final.usage is not None
+        assert final.usage.completion_tokens == sum(len(content or ()) for content in contents)
+        for content in contents:
+            assert content is not None
+            tokens = [bytes(one.bytes or ()) for one in content]
+            assert b"".join(tokens).decode().removesuffix("<turn|>") == texts[0]
+            assert all(len(one.top_logprobs) == 2 for one in content)
+        text = client.completions.create(prompt=PROMPT, echo=True, logprobs=3, max_tokens=1, **ask).choices[0]
+        assert text.logprobs is not None
+        assert len(text.logprobs.tokens or ()) == len(PROMPT) + 1
+        include: Any = ["message.output_text.logprobs"]
+        response = client.responses.create(input=PROBLEM, include=include, top_logprobs=2, **ask)
+        [part] = response.output[-1].content
+        assert "".join(one.token for one in part.logprobs) == part.text == texts[0]
+    options = {"temperature": 0, "repeat_penalty": 1.0}
+    with ollama.Client(served.url) as local:
+        reply = local.generate("acorn", PROBLEM, logprobs=True, top_logprobs=1, options=options)
+    assert reply.logprobs is not None
+    assert "".join(one.token for one in reply.logprobs).removesuffix("<turn|>") == reply.response == texts[0]
