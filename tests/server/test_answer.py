@@ -110,8 +110,9 @@ def test_calls_give_their_own_reason(one_call: bool, names: list[str]) -> None:
     assert one.tokens == (len(ids) if not one_call else ids.index(49) + 1)
 
 
-def test_a_call_that_is_cut_off_is_a_length() -> None:
-    one = Answer(ChatParser(TOKENIZER, TOOLS, [2]))
+@pytest.mark.parametrize("one_call", [False, True])
+def test_a_call_that_is_cut_off_is_a_length(one_call: bool) -> None:
+    one = Answer(ChatParser(TOKENIZER, TOOLS, [2]), one_call=one_call)
     one.take(Event("r", tuple(ENCODE('<|tool_call>call:f{a:<|"|>x')), "length"))
     assert one.finish == "length"
 

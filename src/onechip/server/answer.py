@@ -131,6 +131,8 @@ class Answer:
         if self.finish is None:
             self._flush(deltas)
             self.finish = "tool_calls" if self._called and reason == "stop" else reason
+        elif reason == "length" and self.finish == "tool_calls":
+            self.finish = reason  # it was not the model that closed the call
 
     def _add(self, new: list[Delta], deltas: list[Delta]) -> None:
         for delta in new:
