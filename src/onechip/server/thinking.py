@@ -76,7 +76,7 @@ class Thoughts:
             if thinking.budget is not None and thinking.budget_field:
                 raise RequestError(
                     f"{thinking.budget_field} cannot be kept, since this model does not mark its thoughts as "
-                    "Gemma 4 does; leave it out.",
+                    "Gemma 4 does; ask without a number of tokens.",
                     param=thinking.budget_field,
                 )
             return None
