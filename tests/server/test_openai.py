@@ -139,8 +139,9 @@ def test_errors_are_the_clients_own(client: openai.OpenAI, served: Process) -> N
     with pytest.raises(openai.BadRequestError) as caught:
         whole(client, extra_body={"top_q": 1})
     assert (caught.value.param, caught.value.code) == ("top_q", "unknown_parameter")
-    with pytest.raises(openai.BadRequestError, match="named tools are not supported"):
-        whole(client, tools=TOOLS, tool_choice="required")
+    named: Any = {"type": "function", "function": {"name": "other"}}
+    with pytest.raises(openai.BadRequestError, match="names 'other', which is not in tools"):
+        whole(client, tools=TOOLS, tool_choice=named)
     context = client.models.retrieve("acorn").model_extra["max_model_len"]
     with pytest.raises(openai.BadRequestError, match=str(context)) as caught:
         client.completions.create(model="acorn", prompt=[7] * context)
