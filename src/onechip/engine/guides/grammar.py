@@ -8,6 +8,7 @@ then `Request(..., guides=(grammar.guide(),))`.
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -34,12 +35,11 @@ class Grammar:
     """A grammar that is compiled for one vocabulary; any number of answers may be held to it at once."""
 
     _start: llguidance.LLMatcher
-    _stop_ids: frozenset[int]
-    _words: int
+    _vocabulary: Vocabulary
 
     def guide(self) -> GrammarGuide:
         """The state of one answer, before its first token. It takes some microseconds."""
-        return GrammarGuide(self._start.deep_copy(), self._stop_ids, self._words)
+        return GrammarGuide(self._start.deep_copy(), self._vocabulary)
 
 
 class GrammarGuide:
@@ -49,10 +49,10 @@ class GrammarGuide:
     token, nothing else is.
     """
 
-    def __init__(self, matcher: llguidance.LLMatcher, stop_ids: frozenset[int], words: int) -> None:
+    def __init__(self, matcher: llguidance.LLMatcher, vocabulary: Vocabulary) -> None:
         self._matcher = matcher
-        self._stop_ids = stop_ids
-        self._mask = np.zeros((1, words), np.int32)
+        self._vocabulary = vocabulary
+        self._mask = np.zeros((1, len(vocabulary.known)), np.int32)
         self._ended = False
 
     @property
@@ -63,7 +63,7 @@ class GrammarGuide:
     def forbid(self, allowed: Mask) -> None:
         if self._ended:
             self._mask.fill(0)
-            for id in self._stop_ids:
+            for id in self._vocabulary.stop_ids:
                 allow(self._mask.view(np.uint32)[0], id)
         else:
             fill_next_token_bitmask(self._matcher, self._mask)
@@ -71,9 +71,10 @@ class GrammarGuide:
                 reason = _first_line(self._matcher.get_error())
                 raise EngineError(f"The answer cannot be held to its grammar any longer: {reason}.")
         allowed &= self._mask.view(np.uint32)[0]
+        allowed &= self._vocabulary.known
 
     def take(self, token: int) -> None:
-        if token in self._stop_ids:
+        if token in self._vocabulary.stop_ids:
             self._ended = True
         else:
             self._matcher.consume_token(token)
@@ -88,7 +89,10 @@ class Grammars:
 
     def __init__(self, tokenizer: Tokenizer, vocab: int) -> None:
         """Args: vocab: rows of the model's logits; the tokenizer may have fewer."""
-        self._vocabulary = Vocabulary(tokenizer, vocab)
+        self._tokenizer = tokenizer
+        self._size = vocab
+        self._lock = threading.Lock()
+        self._read: Vocabulary | None = None
         self._compiled = lru_cache(_KEPT)(self._compile)
 
     def warm(self) -> None:
@@ -97,7 +101,14 @@ class Grammars:
         Raises:
             RequestError: the model has no stop token.
         """
-        self._vocabulary.get()
+        self._vocabulary()
+
+    def _vocabulary(self) -> Vocabulary:
+        """The vocabulary, read at the first call; threads that come meanwhile wait for it."""
+        with self._lock:
+            if self._read is None:
+                self._read = Vocabulary.read(self._tokenizer, self._size)
+            return self._read
 
     def json_object(self, param: str) -> Grammar:
         """Any JSON object, in one line."""
@@ -142,7 +153,7 @@ class Grammars:
         """
         if not options:
             raise RequestError(f"{param} is empty: it must list at least one text.", param=param)
-        literals = " | ".join(json.dumps(option, ensure_ascii=False) for option in options)
+        literals = " | ".join(json.dumps(option) for option in options)
         return self._of_lark(f"start: CHOICE\nCHOICE: {literals}", param)
 
     def lark(self, text: str, param: str) -> Grammar:
@@ -181,7 +192,7 @@ class Grammars:
         Raises:
             RequestError: the schema of a tool cannot be held to; it says which, where and why.
         """
-        text = call_grammar(self._vocabulary.tokenizer, tools, required=required, many=many, param=param)
+        text = call_grammar(self._tokenizer, tools, required=required, many=many, param=param)
         return self._of_lark(text, param)
 
     def _of_lark(self, text: str, param: str) -> Grammar:
@@ -194,12 +205,11 @@ class Grammars:
 
     def _compile(self, grammar: str) -> Grammar:
         """Compile what llguidance's `grammar_from_*` gave. Raises ValueError with its message."""
-        matcher = llguidance.LLMatcher(self._vocabulary.get(), grammar, log_level=0)
+        vocabulary = self._vocabulary()
+        matcher = llguidance.LLMatcher(vocabulary.backend, grammar, log_level=0)
         if matcher.is_error():
             raise ValueError(matcher.get_error())
-        size = self._vocabulary.size
-        stop_ids = frozenset(id for id in self._vocabulary.tokenizer.stop_ids if id < size)
-        return Grammar(matcher, stop_ids, -(-size // 32))
+        return Grammar(matcher, vocabulary)
 
 
 def _first_line(message: str) -> str:
