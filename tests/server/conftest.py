@@ -8,6 +8,9 @@ import pytest
 
 from onechip.config import ServeConfig
 from onechip.server.service import Service
+from tests import browser
+from tests.browser import Tab
+from tests.server.chat_page import visit
 from tests.server.process import Process
 from tests.server.scripted import Client, ScriptedEngine, model, running, wait_until
 
@@ -41,3 +44,16 @@ def served() -> Iterator[Process]:
         process.interrupt()
         code = process.wait()
     assert code == 0, "".join(process.log)
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
+    """A page of a real browser, with nothing on it."""
+    with browser.started(tmp_path_factory.mktemp("profile")) as found:
+        yield found.open_tab()
+
+
+@pytest.fixture
+def tab(opened: Tab, client: Client) -> Tab:
+    """The chat page of `client`'s server, ready for a question."""
+    return visit(opened, f"http://127.0.0.1:{client.port}/")
