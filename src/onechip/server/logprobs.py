@@ -7,7 +7,6 @@ OpenAI does; `bytes` has them as they are.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from msgspec import Struct
 
@@ -19,7 +18,7 @@ LEAST = -9999.0
 """What stands for less, down to minus infinity, which JSON does not have; vLLM's clients know it."""
 
 
-class LikelyToken(Struct):
+class LikelyToken(Struct, gc=False):
     """One of the likeliest tokens at a place."""
 
     token: str
@@ -27,7 +26,7 @@ class LikelyToken(Struct):
     bytes: list[int]
 
 
-class TokenLogprob(LikelyToken):
+class TokenLogprob(LikelyToken, gc=False):
     """The token that was chosen, and the likeliest ones."""
 
     top_logprobs: list[LikelyToken]
@@ -62,7 +61,7 @@ class TextLogprobs(Struct):
         )
 
 
-class PromptLogprob(Struct):
+class PromptLogprob(Struct, gc=False):
     """vLLM's. `rank` counts from 1, the likeliest; null if it is beyond those that were asked for."""
 
     logprob: float
@@ -74,33 +73,41 @@ PromptLogprobs = list[dict[str, PromptLogprob] | None]
 """For each token of a prompt: token ids -> what is told of them."""
 
 
-@dataclass(frozen=True, slots=True)
-class TokenNames:
-    """How tokens are named.
+class TokenNames(dict[int, tuple[str, list[int]]]):
+    """How tokens are named, and their bytes; made when first asked for, since the likeliest ones come again.
 
     Attributes:
-        as_ids: as `token_id:42`.
+        tokenizer: of the model.
     """
 
-    tokenizer: Tokenizer
-    as_ids: bool = False
+    def __init__(self, tokenizer: Tokenizer, as_ids: bool = False) -> None:
+        """Nothing is named yet.
 
-    def __call__(self, id: int) -> str:
-        if self.as_ids:
-            return f"token_id:{id}"
-        return self.tokenizer.token_bytes(id).decode("utf-8", "backslashreplace")
+        Args:
+            as_ids: as `token_id:42`.
+        """
+        super().__init__()
+        self.tokenizer = tokenizer
+        self._as_ids = as_ids
+
+    def __missing__(self, id: int) -> tuple[str, list[int]]:
+        data = self.tokenizer.token_bytes(id)
+        name = f"token_id:{id}" if self._as_ids else data.decode("utf-8", "backslashreplace")
+        self[id] = found = name, list(data)
+        return found
 
     def likely(self, id: int, logprob: float) -> LikelyToken:
-        return LikelyToken(self(id), max(logprob, LEAST), list(self.tokenizer.token_bytes(id)))
+        name, data = self[id]
+        return LikelyToken(name, max(logprob, LEAST), data)
 
 
 def token_logprobs(names: TokenNames, ids: Sequence[int], told: Sequence[Logprobs]) -> list[TokenLogprob]:
     """Of each of `ids`, in OpenAI's newer form."""
     found = []
     for id, one in zip(ids, told, strict=True):
-        chosen = names.likely(id, one.chosen)
+        name, data = names[id]
         top = [names.likely(*other) for other in one.top]
-        found.append(TokenLogprob(chosen.token, chosen.logprob, chosen.bytes, top))
+        found.append(TokenLogprob(name, max(one.chosen, LEAST), data, top))
     return found
 
 
@@ -150,7 +157,7 @@ def text_logprobs(
         places: see TextPlaces.
     """
     return TextLogprobs(
-        tokens=[names(id) for id in ids],
+        tokens=[names[id][0] for id in ids],
         token_logprobs=[max(one.chosen, LEAST) if one else None for one in told],
         top_logprobs=[
             _by_name(names, most, id, one) if one else None for id, one in zip(ids, told, strict=True)
@@ -163,7 +170,7 @@ def _by_name(names: TokenNames, most: int, id: int, told: Logprobs) -> dict[str,
     """The likeliest tokens and the chosen one; of several with one name the likeliest."""
     found: dict[str, float] = {}
     for other, logprob in (*told.top[:most], (id, told.chosen)):
-        found.setdefault(names(other), max(logprob, LEAST))
+        found.setdefault(names[other][0], max(logprob, LEAST))
     return found
 
 
@@ -178,7 +185,7 @@ def prompt_logprobs(names: TokenNames, most: int, scored: Answer | None) -> Prom
     for id, told in zip(scored.ids, scored.logprobs, strict=True) if scored else ():
         place: dict[str, PromptLogprob] = {}
         for rank, (other, logprob) in enumerate(told.top[:most], 1):
-            place[str(other)] = PromptLogprob(max(logprob, LEAST), rank, names(other))
-        place.setdefault(str(id), PromptLogprob(max(told.chosen, LEAST), None, names(id)))
+            place[str(other)] = PromptLogprob(max(logprob, LEAST), rank, names[other][0])
+        place.setdefault(str(id), PromptLogprob(max(told.chosen, LEAST), None, names[id][0]))
         found.append(place)
     return found
