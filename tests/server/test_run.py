@@ -38,3 +38,9 @@ def test_a_checkpoint_that_can_not_be_loaded(tmp_path: Path, content: str | None
     assert lines[-1].startswith("onechip: ")
     assert "model" in lines[-1]
     assert not any("Traceback" in line for line in lines)
+
+
+def test_what_takes_seconds_to_import_is_imported_behind_an_open_port() -> None:
+    found = "import sys, onechip.server.run; print(sorted({'jax', 'llguidance'} & sys.modules.keys()))"
+    done = subprocess.run([sys.executable, "-c", found], stdout=subprocess.PIPE, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -17,12 +17,12 @@ from onechip.models.chat_template import ChatTemplate
 from onechip.models.generation import GenerationDefaults
 from onechip.models.tokenizer import Tokenizer
 from onechip.server.engine import ServedEngine
-from onechip.server.facts import Facts
 from onechip.server.metrics import Metrics
 from onechip.server.streams import Streams
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # what these import takes seconds, and the port shall answer meanwhile
     from onechip.engine.guides.grammar import Grammars
+    from onechip.server.facts import Facts
 
 State = Literal["loading", "ready", "draining", "failed"]
 
