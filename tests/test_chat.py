@@ -12,7 +12,7 @@ import sys
 import termios
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import psutil
@@ -20,10 +20,10 @@ import pytest
 
 from onechip.cache import cache_root
 from onechip.chat.answer import Answer, Piece
-from onechip.chat.server import events
+from onechip.chat.server import Server, events
 from onechip.chat.settings import Settings
 from onechip.config import ChatConfig, ServeConfig
-from onechip.errors import UsageError
+from onechip.errors import EngineError, UsageError
 from tests.server.process import ORDERS, PROBLEM, TOOLS
 from tests.server.scripted import (
     THINKING_CALL,
@@ -169,8 +169,8 @@ def test_a_server_with_a_key(engine: ScriptedEngine) -> None:
         wait_until(lambda: service.state == "ready")
         engine.loop = service.loop
         url = f"http://127.0.0.1:{client.port}"
-        code, _, err = piped("Hi", "--url", url)
-        assert (code, err.count("API key is missing")) == (5, 1)
+        with closing(Server(url)) as stranger, pytest.raises(EngineError, match="API key is missing"):
+            stranger.model()
         assert piped("Hi", "--url", url, "--api-key", "sesame")[:2] == (0, "Hello you\n")
 
 
