@@ -21,7 +21,7 @@ from onechip.models.tokenizer import Tokenizer
 
 Tool = Mapping[str, Any]
 
-_NO_PARAMETERS = {"type": "object", "properties": {}}
+_NO_PARAMETERS = {"type": "object", "properties": {}, "additionalProperties": False}
 """What OpenAI takes a function without `parameters` for."""
 
 
@@ -132,7 +132,7 @@ def _json(
     ]
     if required:
         more = f"(/\\n?/ {literal(OPEN)} inside)*" if many else ""
-        return "\n".join([f"start: calls | {literal(OPEN)} inside {more}", *lines])
+        return "\n".join([f"start: calls | / ?{OPEN}/ inside {more}", *lines])
     # What the reader takes for calls although no marker is there is no text.
     names = "|".join(_regex(json.dumps(function["name"])) for function in functions)
     call_like = f'/\\s*(\\[\\s*)?\\{{(?s:.*)"name"\\s*:\\s*({names})(?s:.*)/'
