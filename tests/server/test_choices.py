@@ -120,6 +120,7 @@ def test_best_of_shows_the_likeliest_by_their_mean(client, engine, texts) -> Non
         ({"n": 129}, "n"),
         ({"prompt": ["a"] * 1025}, "prompt"),
         ({"prompt": ["a"] * 9, "n": 128}, "prompt"),
+        ({"prompt": ["ab"] * 513, "prompt_logprobs": 0}, "prompt"),
         ({"prompt": []}, "prompt"),
         ({"prompt": [[7], []]}, "prompt"),
         ({"use_beam_search": True}, "use_beam_search"),

@@ -253,3 +253,20 @@ def test_a_budget_of_thoughts_that_cannot_be_told_from_text(llama3) -> None:
     assert "does not mark its thoughts" in error["message"]
     for harmless in ({"thinking_token_budget": -1}, {"reasoning_effort": "none"}):
         assert client.ask("POST", CHAT, HI | harmless)[0] == 200
+
+
+@pytest.mark.parametrize("prompt", ["ab ba", " a"])
+def test_places_of_tokens_where_texts_begin_with_a_blank_of_the_tokenizer_s_own(llama2, prompt) -> None:
+    """An echoed prompt is what was sent, and its tokens are found in it; the first has a blank more."""
+    client, engine, tokenizer = llama2
+    engine.windows = [tokenizer.encode("b a"), [tokenizer.token_id("</s>")]]
+    choice = client.ask("POST", TEXT, {"prompt": prompt, "echo": True, "logprobs": 0, "max_tokens": 9})[1][
+        "choices"
+    ][0]
+    assert choice["text"].startswith(prompt)
+    logprobs = choice["logprobs"]
+    for token, place in zip(logprobs["tokens"], logprobs["text_offset"], strict=True):
+        if token not in ("<s>", "</s>"):
+            shown = choice["text"][place:]
+            assert shown.startswith(token) or (place == 0 and shown.startswith(token.removeprefix(" ")))
+    assert logprobs["text_offset"] == sorted(logprobs["text_offset"])

@@ -21,8 +21,8 @@ from onechip.server.sse import chunk_stream
 from onechip.server.structure import structure_of
 from onechip.server.text_choices import Prompt, TextForm
 
-MAX_GENERATIONS = 1024
-"""How many answers one request may ask for, those included that it is not shown."""
+MAX_RUNS = 1024
+"""Runs of the model that one request may take: one for each answer, shown or not, and each scored prompt."""
 
 
 async def completions(service: Service, body: CompletionBody, receive: Receive) -> Response:
@@ -34,7 +34,8 @@ async def completions(service: Service, body: CompletionBody, receive: Receive) 
     _check(body)
     model = service.model(body.model)
     choices = _choices(body)
-    prompts = await _prompts(body.prompt, choices.each, model)
+    runs = choices.each + (choices.prompt_logprobs is not None)
+    prompts = await _prompts(body.prompt, runs, model)
     request_id, created = f"cmpl-{secrets.token_hex(16)}", int(time.time())
     group = await begin_text(
         service,
@@ -87,14 +88,14 @@ def _choices(body: CompletionBody) -> Choices:
     return Choices(each if body.max_tokens != 0 else 0, logprobs, scored)
 
 
-async def _prompts(prompt: str | Sequence[int | str | list[int]], each: int, model: Model) -> list[Prompt]:
-    """One prompt, or those of a list, with `each` answers to each."""
+async def _prompts(prompt: str | Sequence[int | str | list[int]], runs: int, model: Model) -> list[Prompt]:
+    """One prompt, or those of a list, each of which takes so many runs."""
     if isinstance(prompt, str) or all(isinstance(one, int) for one in prompt):
         return [await _prompt(prompt, model)]
-    if len(prompt) * max(each, 1) > MAX_GENERATIONS:
+    if len(prompt) * max(runs, 1) > MAX_RUNS:
         raise RequestError(
-            f"prompt has {len(prompt)} prompts, with {each} answers to each; {MAX_GENERATIONS} answers can "
-            "be had at once: send several requests.",
+            f"prompt has {len(prompt)} prompts, and each takes the model {runs} runs; one request may take "
+            f"{MAX_RUNS}: send several requests.",
             param="prompt",
         )
     return [await _prompt(one, model) for one in prompt]
