@@ -1,4 +1,4 @@
-"""A mailbox hands out all that came, in order: an event for a request, or one for each token with logprobs."""
+"""A mailbox hands out all that came, in order: an event for a request, one for each token with logprobs."""
 
 from __future__ import annotations
 
