@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import httpx
 import jiter
@@ -21,6 +21,8 @@ from onechip.models.tokenizer import Tokenizer
 from onechip.server.app import create_app
 from onechip.server.service import Model, Service
 from tests.server import scripted
+
+T = TypeVar("T")
 
 CONTEXT = 1_000_000
 
@@ -73,7 +75,11 @@ class ReplayEngine:
 
 
 class Replay:
-    """A server of one model, on a loop of its own."""
+    """A server of one model, on a loop of its own.
+
+    Attributes:
+        app: the server.
+    """
 
     def __init__(self, tokenizer: Tokenizer, template: ChatTemplate) -> None:
         self._engine = ReplayEngine()
@@ -85,8 +91,8 @@ class Replay:
     async def _start(self, model: Model) -> None:
         service = Service(ServeConfig(), lambda progress: model, lambda stage, share: None)
         loaded = asyncio.Event()
-        transport = httpx.ASGITransport(create_app(service, loaded.set))
-        self._client = httpx.AsyncClient(transport=transport, base_url="http://replay")
+        self.app = create_app(service, loaded.set)
+        self._client = httpx.AsyncClient(transport=httpx.ASGITransport(self.app), base_url="http://replay")
         service.start(loaded.set)
         await loaded.wait()
 
@@ -105,9 +111,13 @@ class Replay:
         assert events[-2:] == ["data: [DONE]", ""]
         return _streamed([json.loads(event.removeprefix("data: ")) for event in events[:-2]])
 
-    def _ask(self, windows: Sequence[Sequence[int]], body: dict[str, Any]) -> str:
+    def play(self, windows: Sequence[Sequence[int]], work: Awaitable[T]) -> T:
+        """What comes of `work`, to whose requests the engine answers with tokens `windows`."""
         self._engine.windows = windows
-        response = self._loop.run_until_complete(self._client.post(scripted.CHAT, json=body))
+        return self._loop.run_until_complete(work)
+
+    def _ask(self, windows: Sequence[Sequence[int]], body: dict[str, Any]) -> str:
+        response = self.play(windows, self._client.post(scripted.CHAT, json=body))
         assert response.status_code == 200, response.text
         return response.text
 

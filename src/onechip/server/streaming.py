@@ -25,6 +25,11 @@ NDJSON = "application/x-ndjson"
 
 _encoder = msgspec.json.Encoder()
 
+_LINE_ENDS = {end.encode(): f"\\u{ord(end):04x}".encode() for end in "\x85\u2028\u2029"}
+"""Unicode's line ends, which JSON need not escape: Python's splitlines, and with it httpx's and so the ollama
+package's reading of lines, would cut a line of JSON in two there.
+"""
+
 
 class Form(Protocol):
     """What one protocol sends of one choice, as bytes. Where there is nothing to say, they are empty.
@@ -96,19 +101,28 @@ class StreamedAnswer(Response):
 
 def sse(body: Any) -> bytes:
     """A server-sent event of nothing but data, as OpenAI's chat sends them."""
-    return b"data: " + _encoder.encode(body) + b"\n\n"
+    return b"data: " + _one_line(body) + b"\n\n"
 
 
 def named_sse(body: msgspec.Struct) -> bytes:
     """A server-sent event that has the name which its body has as `type`."""
     name = type(body).__struct_config__.tag
     assert isinstance(name, str)
-    return b"event: " + name.encode() + b"\ndata: " + _encoder.encode(body) + b"\n\n"
+    return b"event: " + name.encode() + b"\ndata: " + _one_line(body) + b"\n\n"
 
 
 def json_line(body: Any) -> bytes:
     """A line of newline-delimited JSON."""
-    return _encoder.encode(body) + b"\n"
+    return _one_line(body) + b"\n"
+
+
+def _one_line(body: Any) -> bytes:
+    """JSON that is one line for whoever counts them."""
+    line = _encoder.encode(body)
+    if not line.isascii():
+        for end, escaped in _LINE_ENDS.items():
+            line = line.replace(end, escaped)
+    return line
 
 
 async def _write(send: Send, body: bytes, more: bool = True) -> None:
