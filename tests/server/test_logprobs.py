@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from itertools import chain
 from typing import Any
 
@@ -151,6 +152,18 @@ def test_echo_with_logprobs(client, engine, prompt) -> None:
     answer, scored = engine.requests
     assert (answer.prompt, scored.prompt) == (tuple(ids), (ids[0],))
     assert (scored.sampling.max_tokens, scored.sampling.ignore_eos) == (len(ids) - 1, True)
+
+
+def test_scored_prompts_are_no_answers_to_the_metrics(client) -> None:
+    client.ask("POST", TEXT, {"prompt": [[5, 6], [7, 8, 9]], "echo": True, "logprobs": 0, "n": 2})
+    with client.send("GET", "/metrics") as response:
+        lines = response.read().decode().splitlines()
+    counts = [line.split()[-1] for line in lines if re.match(r"vllm:(request_|time_to_)\w+_count", line)]
+    assert counts == ["4.0"] * 3  # tokens of prompts and of answers, and times to the first token
+    stopped = next(
+        line for line in lines if "vllm:request_success" in line and 'finished_reason="stop"' in line
+    )
+    assert stopped.endswith(" 4.0")
 
 
 def test_what_lm_evaluation_harness_sends(client, engine) -> None:

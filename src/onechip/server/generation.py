@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from onechip.engine.types import Event, Request
+from onechip.engine.types import Event
 from onechip.errors import EngineError
 from onechip.models.chat_parser import Delta
-from onechip.server.answer import Answer
 from onechip.server.metrics import RequestTimer
+from onechip.server.orders import Order
 from onechip.server.replies import Usage
 from onechip.server.service import Model, Service
 from onechip.server.streams import Mailbox
@@ -21,27 +21,24 @@ class Generation:
         timer: when it came.
     """
 
-    def __init__(
-        self, service: Service, model: Model, request: Request, answer: Answer, mailbox: Mailbox
-    ) -> None:
-        """Submit `request`, whose events come into `mailbox`.
+    def __init__(self, service: Service, model: Model, order: Order, mailbox: Mailbox) -> None:
+        """Submit the request of `order`, whose events come into `mailbox`.
 
         Raises:
             QueueFullError, RequestError, EngineError: the engine does not take it.
         """
-        self.answer = answer
-        self.request = request
+        self.answer, self.request = order.answer, order.request
         self.failure: EngineError | None = None
         self._engine = model.engine
         self._streams = service.streams
-        self.timer = RequestTimer(service.metrics)
+        self.timer = RequestTimer(service.metrics if order.measured else None)
         self._over = False  # the engine has sent its last event
         self._closed = False
-        self._streams.open(request.id, mailbox)
+        self._streams.open(self.request.id, mailbox)
         try:
-            self._engine.submit(request)
+            self._engine.submit(self.request)
         except BaseException:
-            self._streams.close(request.id)
+            self._streams.close(self.request.id)
             raise
 
     @property

@@ -48,8 +48,7 @@ class Group:
         self._by_id: dict[str, Generation] = {}
         try:
             for order in (*choices, *filter(None, scored)):
-                generation = Generation(service, model, order.request, order.answer, self._mailbox)
-                self._by_id[order.request.id] = generation
+                self._by_id[order.request.id] = Generation(service, model, order, self._mailbox)
         except BaseException:
             self._close("error")
             raise

@@ -75,7 +75,12 @@ class RequestTimer:
             None before there are any.
     """
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: Metrics | None) -> None:
+        """The request has come.
+
+        Args:
+            metrics: where its times and tokens count; None: nowhere.
+        """
         self._metrics = metrics
         self.arrived = time.perf_counter()
         self.first: float | None = None
@@ -86,15 +91,20 @@ class RequestTimer:
         if not count:
             return
         now = time.perf_counter()
-        if self.last is None:
+        before, self.last = self.last, now
+        if self.first is None:
             self.first = now
+        if self._metrics is None:
+            return
+        if before is None:
             self._metrics.ttft.observe(now - self.arrived)
         else:
-            self._metrics.itl.observe((now - self.last) / count, count)
-        self.last = now
+            self._metrics.itl.observe((now - before) / count, count)
 
     def on_end(self, reason: str, prompt_tokens: int, output_tokens: int) -> None:
         """The request ended: stop, length, tool_calls, abort (its client went away) or error."""
+        if self._metrics is None:
+            return
         self._metrics.ended[reason] += 1
         self._metrics.e2e.observe(time.perf_counter() - self.arrived)
         self._metrics.prompt.observe(prompt_tokens)

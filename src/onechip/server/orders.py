@@ -15,10 +15,15 @@ from onechip.server.service import Model
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A request, and what reads that which comes of it."""
+    """A request, and what reads that which comes of it.
+
+    Attributes:
+        measured: its times and tokens count in the metrics, which are those of answers.
+    """
 
     request: Request
     answer: Answer
+    measured: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,4 +114,5 @@ def scoring_order(prompt: Sequence[int], top: int, request_id: str) -> Order | N
     if not rest:
         return None
     params = SamplingParams(max_tokens=len(rest), ignore_eos=True, logprobs=top)
-    return Order(Request(request_id, (first,), params, (GivenText(rest),)), Answer(Unread()))
+    request = Request(request_id, (first,), params, (GivenText(rest),))
+    return Order(request, Answer(Unread()), measured=False)
