@@ -78,10 +78,10 @@ class StreamedAnswer(Response):
             with group.watched(receive):
                 await send({"type": "http.response.start", "status": 200, "headers": self._head})
                 await _write(send, b"".join(form.opening() for form in self._forms.values()))
+                data = b"".join([self._said(*news) for news in await group.events()])
                 while group.running:
+                    await _write(send, data)
                     data = b"".join([self._said(*news) for news in await group.events()])
-                    if group.running:
-                        await _write(send, data)
         except ClientGone:
             return
         await _write(send, data + self._ending(), more=False)
