@@ -3,9 +3,13 @@
 Independent writers put random thoughts, texts and calls into Gemma 4's notation (made_answers.py), half of
 them with the oddities that models have, and calls into the JSON of other families (made_json_calls.py). Where
 nothing is odd, chat templates must write the same. An answer becomes tokens in random ways, and these come in
-random windows. Each case asks: is everything read back as it was; is it the same however it comes, and from
-the chat endpoint, whole and streamed; can what has been sent of a call's arguments be read at any time; is an
-answer that is cut off anywhere a beginning of the whole one?
+random windows. Each case asks:
+
+    is everything read back as it was, and the same however it comes?
+    does the chat endpoint say the same, whole and streamed, and does it end where a stop string or, if there
+    shall be one, the first call does?
+    can what has been sent of a call's arguments be read at any time?
+    is an answer that is cut off anywhere a beginning of the whole one?
 """
 
 from __future__ import annotations
@@ -34,7 +38,7 @@ from onechip.server.answer import Reader
 from tests.models import made_answers, made_json_calls
 from tests.models.made_answers import Answer, as_templates_write, ids_of, windows
 from tests.models.small_tokenizers import LLAMA3, byte_level, save
-from tests.server.replay import Replay
+from tests.server.replay import Replay, Reply
 from tests.server.scripted import ACORN
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data"
@@ -135,23 +139,42 @@ def check_template(made: Answer, template: ChatTemplate) -> None:
     assert not calls or rendered == written, f"a template writes {rendered!r}"
 
 
-def check_server(made: Answer, parts: Sequence[Sequence[int]], server: Replay, whole: Outcome) -> None:
-    """The chat endpoint says the same, whole and streamed."""
+def chat_body(made: Answer) -> dict[str, Any]:
+    """A request whose prompt opens the thoughts if `made` needs that: behind a tool's result."""
     messages: list[Any] = [{"role": "user", "content": "Hi"}]
-    if made.opened:  # a result of a tool, behind which thoughts go on
+    if made.opened:
         call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
         messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
         messages.append({"role": "tool", "tool_call_id": "a", "content": "1"})
-    body = {
-        "messages": messages,
-        "tools": made.tools,
-        "chat_template_kwargs": {"enable_thinking": made.opened},
-    }
-    reply = server.whole(parts, body)
+    thinking = {"enable_thinking": made.opened}
+    return {"messages": messages, "tools": made.tools, "chat_template_kwargs": thinking}
+
+
+def check_server(
+    made: Answer, parts: Sequence[Sequence[int]], server: Replay, whole: Outcome, rng: random.Random
+) -> None:
+    """The chat endpoint says the same, whole and streamed; also where a stop string or a call ends it."""
+
+    def ask(**fields: Any) -> Reply:
+        body = chat_body(made) | fields
+        reply = server.whole(parts, body)
+        assert server.streamed(parts, body) == reply, f"a stream says else than {reply}, {fields}"
+        return reply
+
+    reply = ask()
     assert reply[:3] == whole, f"the endpoint says {reply}"
     assert reply.finish == ("tool_calls" if made.calls else "stop"), f"it ended for {reply.finish}"
     assert reply.usage["completion_tokens"] == sum(map(len, parts)), f"{reply.usage}"
-    assert server.streamed(parts, body) == reply, "a stream says else"
+    if "text behind calls" in made.odd:
+        return
+    if made.text:
+        at = rng.randrange(len(made.text))
+        stop = made.text[at : at + rng.randint(1, 4)]
+        expected = (made.text[: made.text.find(stop)], whole.reasoning, [], "stop")
+        assert ask(stop=stop)[:4] == expected, f"stop {stop!r}"
+    if len(made.calls) > 1:
+        expected = (whole.text, whole.reasoning, whole.calls[:1], "tool_calls")
+        assert ask(parallel_tool_calls=False)[:4] == expected, "it goes on behind the first call"
 
 
 class Gemma4:
@@ -169,7 +192,7 @@ class Gemma4:
         prompt = self.tokenizer.encode(PROMPT + "<|channel>thought\n" * made.opened)
         whole = check(made, ids, lambda: ChatParser(self.tokenizer, made.tools, prompt), rng)
         end = ids_of([made.end], self.tokenizer, rng)
-        check_server(made, windows([*ids, *end], rng), self._server, whole)
+        check_server(made, windows([*ids, *end], rng), self._server, whole, rng)
         if not made.odd:
             for template in self._templates:
                 check_template(made, template)

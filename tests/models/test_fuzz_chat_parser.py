@@ -24,7 +24,7 @@ def family(request: pytest.FixtureRequest) -> Iterator[Gemma4 | JsonCalls]:
 
 
 def test_random_answers(family: Gemma4 | JsonCalls) -> None:
-    counts = fuzz(family, range(300), seed=1)
+    counts = fuzz(family, range(250), seed=1)
     kinds = FORMS if isinstance(family, JsonCalls) else ODDITIES
-    assert min(counts[kind] for kind in kinds) > 5
+    assert min(counts[kind] for kind in kinds) > 3
     assert counts["failures"] == 0
