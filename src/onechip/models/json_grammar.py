@@ -73,7 +73,7 @@ def check_json_schema(schema: Any) -> None:
 def _error(schema: Any) -> str:
     """What llguidance says against a schema; "" if nothing."""
     if not isinstance(schema, Mapping):
-        return "is no object"
+        return "it allows nothing" if schema is False else "it is no object"
     text = llguidance.LLMatcher.grammar_from_json_schema(json.dumps(schema))
     message = llguidance.LLMatcher.validate_grammar(text)
     # Of a regex error the last line says what it is, the others show where.

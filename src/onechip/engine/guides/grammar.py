@@ -96,7 +96,7 @@ class Grammars:
         self._compiled = lru_cache(_KEPT)(self._compile)
 
     def warm(self) -> None:
-        """Read the vocabulary now: 1.1 s for Gemma's 262,144 tokens, in which other threads can run.
+        """Read the vocabulary now; see Vocabulary.read for what it costs.
 
         Raises:
             RequestError: the model has no stop token.
@@ -114,7 +114,7 @@ class Grammars:
         """Any JSON object, in one line."""
         return self.json_schema({"type": "object"}, param)
 
-    def json_schema(self, schema: Mapping[str, Any], param: str) -> Grammar:
+    def json_schema(self, schema: Mapping[str, Any] | bool, param: str) -> Grammar:
         """JSON that satisfies `schema`, in one line: a blank may follow "," and ":", none is elsewhere.
 
         Members come in the order of `properties`; keywords that say nothing of a value are passed over.
@@ -122,8 +122,10 @@ class Grammars:
         Raises:
             RequestError: `schema` uses what llguidance does not enforce, or allows nothing. It says where.
         """
+        schema = {} if schema is True else schema
         try:
             check_json_schema(schema)
+            assert isinstance(schema, Mapping)
             return self._compiled(json_grammar(schema))
         except SchemaError as error:
             message = f"{param}{error.where} cannot be compiled: {error.reason}."
