@@ -32,7 +32,7 @@ from onechip.server.responses.body import (
     TextConfig,
 )
 from onechip.server.responses.history import messages_of
-from onechip.server.responses.tokens import TextTokens
+from onechip.server.responses.tokens import BlockTokens
 from onechip.server.sampling import Limits
 from onechip.server.schemas import JsonObjectFormat, TextFormat
 from onechip.server.service import Service
@@ -54,7 +54,7 @@ async def responses(service: Service, body: ResponsesBody, receive: Receive) -> 
     group = await begin(service, model, _asked(body), request_id)
     generation = group.only
     response = _response(body, generation, service.config.model_id)
-    tokens = TextTokens(generation.answer, TokenNames(model.tokenizer), _wants_logprobs(body))
+    tokens = BlockTokens(generation.answer, TokenNames(model.tokenizer), _wants_logprobs(body))
     if body.stream:
         return StreamedAnswer(group, [ResponseEvents(generation, response, tokens)])
     blocks = Blocks()
@@ -137,7 +137,7 @@ def _ended(
     generation: Generation,
     blocks: Sequence[Block],
     ids: Sequence[str],
-    tokens: TextTokens,
+    tokens: BlockTokens,
 ) -> replies.ResponseObject:
     """`response` with its output, why it ended, and its usage."""
     cut_off = generation.answer.finish == "length"
@@ -186,7 +186,7 @@ class ResponseEvents:
 
     content_type = EVENT_STREAM
 
-    def __init__(self, generation: Generation, response: replies.ResponseObject, tokens: TextTokens) -> None:
+    def __init__(self, generation: Generation, response: replies.ResponseObject, tokens: BlockTokens) -> None:
         self._generation = generation
         self._response = response
         self._tokens = tokens

@@ -10,7 +10,7 @@ from onechip.server.blocks import Block, Grown, Step
 from onechip.server.logprobs import TokenLogprob, TokenNames, Untold, token_logprobs
 
 
-class TextTokens:
+class BlockTokens:
     """Which tokens each text is made of. Special ones are not in it, even where they are shown."""
 
     def __init__(self, answer: Answer, names: TokenNames, wanted: bool) -> None:
