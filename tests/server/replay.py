@@ -44,15 +44,13 @@ class ReplayEngine:
 
     def __init__(self) -> None:
         self.windows: Sequence[Sequence[int]] = []
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def start(self, deliver: Callable[[list[Event]], None]) -> None:
         self._deliver = deliver
 
     def submit(self, request: Request) -> None:
-        task = asyncio.get_running_loop().create_task(self._play(request.id))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[request.id] = asyncio.get_running_loop().create_task(self._play(request.id))
 
     async def _play(self, id: str) -> None:
         for position, window in enumerate(self.windows):
@@ -60,15 +58,21 @@ class ReplayEngine:
             self._deliver([Event(id, tuple(window), "stop" if last else None)])
             for _ in range(3):  # until the server has taken it
                 await asyncio.sleep(0)
+        self._tasks.pop(id)
 
     def cancel(self, request_id: str) -> None:
-        pass
+        if request_id in self._tasks:
+            self._tasks.pop(request_id).cancel()
 
     def stats(self) -> EngineStats:
         return EngineStats(0, 0, 0.0, 0, 0, 0, 0)
 
-    def drain(self, timeout_s: float) -> int:
+    @property
+    def running(self) -> int:
         return len(self._tasks)
+
+    def drain(self, timeout_s: float) -> int:
+        return self.running
 
     def stop(self) -> None:
         pass
@@ -97,6 +101,7 @@ class Replay:
         await loaded.wait()
 
     def close(self) -> None:
+        assert not self._engine.running, "requests that nobody reads were not cancelled"
         self._loop.run_until_complete(self._client.aclose())
         self._loop.close()
 
