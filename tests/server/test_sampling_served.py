@@ -221,3 +221,24 @@ def test_the_clients_read_what_they_are_told(served: Process) -> None:
         reply = local.generate("acorn", PROBLEM, logprobs=True, top_logprobs=1, options=options)
     assert reply.logprobs is not None
     assert "".join(one.token for one in reply.logprobs).removesuffix("<turn|>") == reply.response == texts[0]
+
+
+def test_a_harness_tells_the_greedy_continuation_by_its_log_probabilities(served: Process) -> None:
+    """lm-evaluation-harness asks for one token more, drops it, and calls a continuation greedy if each of its
+    log-probabilities is the largest at its place, to the bit.
+    """
+    greedy = ASK | {"temperature": 0, "return_token_ids": True}
+    right = served.ask(CHAT, greedy)["choices"][0]["token_ids"]
+    wrong = [*right[:3], TOKENIZER.encode("Hello")[0], *right[4:]]
+    body = {"temperature": 0, "max_tokens": 1, "logprobs": 1, "seed": 1234, "echo": True}
+    choices = served.ask(TEXT, body | {"prompt": [[*PROMPT, *right], [*PROMPT, *wrong]]})["choices"]
+    sums = []
+    for ids, choice in zip((right, wrong), choices, strict=True):
+        told = choice["logprobs"]
+        assert len(told["tokens"]) == len(PROMPT) + len(ids) + 1
+        chosen, top = told["token_logprobs"][len(PROMPT) : -1], told["top_logprobs"][len(PROMPT) : -1]
+        largest = [one == max(likely.values()) for one, likely in zip(chosen, top, strict=True)]
+        assert all(largest) == (ids is right)
+        assert largest[:3] == [True] * 3
+        sums.append(sum(chosen))
+    assert sums[0] > sums[1] + 5
