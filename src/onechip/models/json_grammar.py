@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -18,6 +19,13 @@ _COMPACT = {
 """Small models that may write blanks write them without end, so JSON comes in one line. Python writes a blank
 behind "," and ":", JavaScript none, and models have learnt from both: either may come.
 """
+
+_SAID_PLAINLY = (
+    (r"Unimplemented keys: \[(.*)\]", r"\1 cannot be held to"),
+    (r"oneOf constraints are not supported.*", "the alternatives of oneOf may hold together: use anyOf"),
+    (r"(Unsatisfiable schema): schema is false", r"\1"),
+)
+"""What llguidance says of its own inside, and what that means to a client."""
 
 _DEFINITIONS = ("$defs", "definitions")
 _MAPS = (*_DEFINITIONS, "properties", "patternProperties", "dependentSchemas")
@@ -77,7 +85,10 @@ def _error(schema: Any) -> str:
     text = llguidance.LLMatcher.grammar_from_json_schema(json.dumps(schema))
     message = llguidance.LLMatcher.validate_grammar(text)
     # Of a regex error the last line says what it is, the others show where.
-    return message.rpartition("error: ")[2].strip().rstrip(".")
+    message = message.rpartition("error: ")[2].strip().rstrip(".")
+    for said, meant in _SAID_PLAINLY:
+        message = re.sub(said, meant, message)
+    return message
 
 
 def _members(node: Any) -> Iterator[tuple[str, Any]]:
