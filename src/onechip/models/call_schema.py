@@ -16,11 +16,10 @@ from onechip.models.schema_merge import (
     exclusive,
     merged,
     type_names,
-    value_type,
     values,
 )
 from onechip.models.string_forms import FORMATS, search
-from onechip.models.tool_schema import resolve
+from onechip.models.tool_schema import resolve, value_type
 
 _KEYWORDS = {
     "object": ("properties", "required", "additionalProperties", "minProperties", "maxProperties"),

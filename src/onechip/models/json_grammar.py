@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import llguidance
+
+from onechip.models.tool_schema import inner_schemas
 
 _COMPACT = {
     "whitespace_flexible": False,
@@ -28,9 +30,6 @@ _SAID_PLAINLY = (
 """What llguidance says of its own inside, and what that means to a client."""
 
 _DEFINITIONS = ("$defs", "definitions")
-_MAPS = (*_DEFINITIONS, "properties", "patternProperties", "dependentSchemas")
-_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
-_SINGLES = ("items", "additionalProperties", "not")
 
 
 class SchemaError(ValueError):
@@ -66,14 +65,14 @@ def check_json_schema(schema: Any) -> None:
     reason = _error(schema)
     if not reason:
         return
-    known = schema if isinstance(schema, Mapping) else {}
-    definitions = {key: known[key] for key in _DEFINITIONS if key in known}
-    path, node, found = "", schema, True
+    node = schema if isinstance(schema, Mapping) else {}
+    definitions = {key: node[key] for key in _DEFINITIONS if key in node}
+    path, found = "", True
     while found:
         found = False
-        for step, member in _members(node):
+        for step, member in inner_schemas(node):
             if isinstance(member, Mapping) and _error({**definitions, **member}) == reason:
-                path, node, found = path + step, member, True
+                path, node, found = f"{path}.{step}", member, True
                 break
     raise SchemaError(path, reason)
 
@@ -89,18 +88,3 @@ def _error(schema: Any) -> str:
     for said, meant in _SAID_PLAINLY:
         message = re.sub(said, meant, message)
     return message
-
-
-def _members(node: Any) -> Iterator[tuple[str, Any]]:
-    """The schemas inside a schema; definitions first, as others refer to them."""
-    if not isinstance(node, Mapping):
-        return
-    for keyword in _MAPS:
-        members = node.get(keyword)
-        if isinstance(members, Mapping):
-            yield from ((f".{keyword}.{name}", member) for name, member in members.items())
-    for keyword in _LISTS:
-        members = node.get(keyword)
-        if isinstance(members, list):
-            yield from ((f".{keyword}[{index}]", member) for index, member in enumerate(members))
-    yield from ((f".{keyword}", node[keyword]) for keyword in _SINGLES if keyword in node)

@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from onechip.models.tool_schema import value_type
+
 Node = Mapping[str, Any]
 
 ANNOTATIONS = {
@@ -16,9 +18,6 @@ ANNOTATIONS = {
 
 _LARGEST = {"minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"}
 _SMALLEST = {"maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"}
-
-TYPE_OF = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null", list: "array"}
-"""Python's types -> JSON's; what is not in it is an object."""
 
 
 class Conflict(ValueError):
@@ -107,11 +106,6 @@ def values(node: Node) -> list[Any] | None:
         return [node["const"]]
     found: list[Any] | None = node.get("enum")
     return found
-
-
-def value_type(value: Any) -> str:
-    """JSON's name of a value's type."""
-    return TYPE_OF.get(type(value), "object")
 
 
 def exclusive(first: Node, second: Node) -> bool:

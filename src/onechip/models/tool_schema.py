@@ -14,10 +14,16 @@ from onechip.errors import RequestError
 _SAYING = frozenset({"type", "enum", "const", "properties", "items", "$ref", "anyOf", "oneOf", "allOf"})
 """Keywords of which one at least tells what a value may be."""
 
-_TYPE_OF = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
+_TYPE_OF = {
+    str: "string",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    type(None): "null",
+    list: "array",
+}
 
-
-_MAPS = ("properties", "patternProperties", "$defs", "definitions")
+_MAPS = ("$defs", "definitions", "properties", "patternProperties", "dependentSchemas")
 _LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
 _SINGLES = ("items", "additionalProperties", "not")
 _FORMS: dict[str, tuple[tuple[type, ...], str]] = {
@@ -50,18 +56,21 @@ def check_schema(node: Any, field: str) -> None:
         value = node.get(keyword)
         if value is not None and not isinstance(value, types):
             raise _misformed(f"{field}.{keyword}", value, expected)
-    for step, member in _inner_schemas(node):
+    for step, member in inner_schemas(node):
         check_schema(member, f"{field}.{step}")
 
 
-def _inner_schemas(node: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
+def inner_schemas(node: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
+    """The schemas inside a schema and their steps (`properties.city`, `anyOf[0]`), definitions first."""
     for keyword in _MAPS:
-        yield from ((f"{keyword}.{name}", member) for name, member in (node.get(keyword) or {}).items())
+        value = node.get(keyword)
+        if isinstance(value, Mapping):
+            yield from ((f"{keyword}.{name}", member) for name, member in value.items())
     for keyword in (*_LISTS, *_SINGLES):
         value = node.get(keyword)
         if isinstance(value, list):
             yield from ((f"{keyword}[{index}]", member) for index, member in enumerate(value))
-        else:
+        elif value is not None:
             yield keyword, value
 
 
@@ -153,6 +162,11 @@ def resolve(root: Any, reference: str) -> Any:
     return node
 
 
+def value_type(value: Any) -> str:
+    """JSON's name of the type of a value that was read from JSON."""
+    return "null" if value is None else _TYPE_OF.get(type(value), "object")
+
+
 def _types_of(node: Mapping[str, Any]) -> Iterable[str]:
     said = node.get("type")
     if isinstance(said, str):
@@ -160,9 +174,9 @@ def _types_of(node: Mapping[str, Any]) -> Iterable[str]:
     elif isinstance(said, list):
         yield from (type.lower() for type in said if isinstance(type, str))
     elif isinstance(node.get("enum"), list):
-        yield from (_TYPE_OF.get(type(value), "object") for value in node["enum"])
+        yield from map(value_type, node["enum"])
     elif "const" in node:
-        yield _TYPE_OF.get(type(node["const"]), "object")
+        yield value_type(node["const"])
 
 
 def _listed_compounds(node: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
@@ -193,4 +207,5 @@ def _element(node: Mapping[str, Any], index: int) -> Any:
     ahead = _prefix(node)
     if index < len(ahead):
         return ahead[index]
-    return node.get("items", "array" in _types_of(node))
+    listed = "enum" in node or "const" in node
+    return node.get("items", not listed and "array" in _types_of(node))
