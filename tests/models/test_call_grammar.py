@@ -73,6 +73,8 @@ def test_what_cannot_be_held_to_is_refused_by_its_path(schema: dict[str, Any], s
         {"title": "T", "properties": {"a": {"default": 1, "examples": [1], "x-note": "n"}}},
         {"properties": {"a": {"uniqueItems": False, "type": "array"}}},
         {"properties": {"a": False}},
+        {"properties": {"a": {"type": "string", "maxLength": 10**30}, "b": {"maxItems": 10**30}}},
+        {"properties": {"a": {"minimum": 0}, "b": {"exclusiveMaximum": 5}, "c": {"minimum": 10**16}}},
         {"properties": {"a": {"$ref": "#"}}},
         {"properties": {"a": {"anyOf": [{"$ref": "#/$defs/Node"}, {"type": "null"}]}}, "$defs": {
             "Node": {"properties": {"next": {"anyOf": [{"$ref": "#/$defs/Node"}, {"type": "null"}]}},

@@ -40,8 +40,11 @@ _REFUSED = {
 _HARMLESS = {"uniqueItems": False, "unevaluatedProperties": True, "unevaluatedItems": True}
 """Keywords of these that allow everything with this value."""
 
-_LARGEST = 10**18
-"""As with numbers that have no bounds, integers have 18 digits at the most."""
+_LARGEST = 10**15 - 1
+"""Of numbers that are bounded on one side only, as models write digits without end. Exact in a float."""
+
+_ENOUGH = 10**9
+"""More than any answer has of anything; larger counts are taken for it."""
 
 _MAX_DEPTH = 48
 _MAX_STEPS = 5000
@@ -334,6 +337,11 @@ class ArgumentRules:
         bounds = {keyword: node[keyword] for keyword in _KEYWORDS["number"] if keyword in node}
         if not bounds:
             return self._rules.terminal(INTEGER if name == "integer" else NUMBER)
+        within = all(isinstance(bound, int | float) and abs(bound) < _LARGEST for bound in bounds.values())
+        if within and bounds.keys().isdisjoint(("minimum", "exclusiveMinimum")):
+            bounds["minimum"] = -_LARGEST
+        if within and bounds.keys().isdisjoint(("maximum", "exclusiveMaximum")):
+            bounds["maximum"] = _LARGEST
         schema = {"type": name, **bounds}
         try:
             check_json_schema(schema)
@@ -352,8 +360,8 @@ def _repeated(expression: str, least: int, most: int | None) -> str:
 
 
 def _count(node: Mapping[str, Any], keyword: str, where: str, default: int = 0) -> int:
-    """The value of a keyword that counts something."""
+    """The value of a keyword that counts something, `_ENOUGH` at the most."""
     value = node.get(keyword, default)
     if isinstance(value, bool) or not isinstance(value, int | float) or value < 0 or value != int(value):
         raise SchemaError(f"{where}.{keyword}", "is no whole number from 0 on")
-    return int(value)
+    return min(int(value), _ENOUGH)

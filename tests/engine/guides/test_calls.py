@@ -173,6 +173,13 @@ def test_a_function_without_parameters_is_called_without_arguments() -> None:
     assert holds(anything, f"<|tool_call>call:f{{a:[1,{{b:{QUOTE}x{QUOTE}}}],c:null}}<tool_call|>")
 
 
+def test_an_object_may_have_many_optional_members() -> None:
+    schema = {"properties": {f"m{index:04}": {"type": "boolean"} for index in range(1000)}}
+    grammar = grammars("acorn")[0].calls([tool("f", schema)], required=True)
+    for arguments in ("", "m0000:true,m0999:false", "m0500:true"):
+        assert holds(grammar, f"<|tool_call>call:f{{{arguments}}}<tool_call|>"), arguments
+
+
 def test_only_the_tools_that_are_given_are_called_once_or_many_times() -> None:
     tools = [tool("f", None), tool("g", None)]
     once = grammars("acorn")[0].calls(tools, required=True, many=False)

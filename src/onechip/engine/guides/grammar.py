@@ -30,6 +30,12 @@ _KEPT = 256
 """Grammars that are kept compiled; one takes from a few kB to about 1 MB."""
 
 
+_LIMITS = llguidance.LLParserLimits(max_items_in_row=10_000, verbose_errors=False)
+"""Its own limit of 2,000 items ends answers in objects of 600 optional members. Verbose errors would have the
+state of the parser in them.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Grammar:
     """A grammar that is compiled for one vocabulary; any number of answers may be held to it at once."""
@@ -208,7 +214,7 @@ class Grammars:
     def _compile(self, grammar: str) -> Grammar:
         """Compile what llguidance's `grammar_from_*` gave. Raises ValueError with its message."""
         vocabulary = self._vocabulary()
-        matcher = llguidance.LLMatcher(vocabulary.backend, grammar, log_level=0)
+        matcher = llguidance.LLMatcher(vocabulary.backend, grammar, log_level=0, limits=_LIMITS)
         if matcher.is_error():
             raise ValueError(matcher.get_error())
         return Grammar(matcher, vocabulary)
