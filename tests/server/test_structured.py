@@ -12,6 +12,8 @@ import pytest
 
 from onechip.config import ServeConfig
 from onechip.engine.guides.grammar import Grammar, Grammars
+from onechip.server import service
+from onechip.server.service import Model
 from tests.server.scripted import CHAT, HI, TOKENIZER, error_of, model, running, wait_until
 
 COMPLETIONS, MESSAGES, RESPONSES, OLLAMA = "/v1/completions", "/v1/messages", "/v1/responses", "/api/chat"
@@ -211,12 +213,35 @@ class SlowGrammars(Grammars):
         return super().regex(pattern, param)
 
 
-def test_nobody_waits_for_grammars_but_those_who_ask_for_one(engine) -> None:
+@pytest.fixture
+def soon_quiet(monkeypatch) -> None:
+    monkeypatch.setattr(service, "QUIET_S", 0.02)
+
+
+def test_grammars_are_made_ready_when_nobody_asks_anything(engine, soon_quiet) -> None:
+    slow, go = SlowGrammars(), threading.Event()
+    slow.may.set()
+
+    def load(_: object) -> Model:
+        assert go.wait(10)
+        return replace(model(engine), grammars=slow)
+
+    with running(ServeConfig(), load) as (_, served):
+        wait_until(lambda: hasattr(served, "streams"))
+        served.streams.open("one that runs", served.streams.mailbox())
+        go.set()
+        wait_until(lambda: served.state == "ready")
+        assert not slow.warmed.wait(0.3)
+        served.streams.close("one that runs")
+        assert slow.warmed.wait(10)
+
+
+def test_nobody_waits_for_grammars_but_those_who_ask_for_one(engine, soon_quiet) -> None:
     """Neither the start nor other requests: both that they are made ready and that they are compiled."""
     slow = SlowGrammars()
-    with running(ServeConfig(), lambda _: replace(model(engine), grammars=slow)) as (client, service):
-        wait_until(lambda: service.state == "ready")
-        engine.loop = service.loop
+    with running(ServeConfig(), lambda _: replace(model(engine), grammars=slow)) as (client, served):
+        wait_until(lambda: served.state == "ready")
+        engine.loop = served.loop
         engine.windows = [[*TOKENIZER.encode("Sure 42"), 106]]
         with ThreadPoolExecutor() as pool:
             held = pool.submit(content, client, guided_regex="[0-9]+")

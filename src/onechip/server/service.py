@@ -26,6 +26,9 @@ if TYPE_CHECKING:  # what these import takes seconds, and the port shall answer 
 
 State = Literal["loading", "ready", "draining", "failed"]
 
+QUIET_S = 5.0
+"""How long nobody must have asked anything before the server gets ready for grammars."""
+
 LONG_TEXT = 16_384
 """Characters from which on a text is tokenized off the loop, which would stand still for milliseconds."""
 
@@ -56,7 +59,7 @@ class Model:
         return await asyncio.to_thread(self.tokenizer.encode, text, add_bos)
 
     def warm(self) -> None:
-        """Get ready for the first grammar, which would have to wait else; blocks."""
+        """Get ready for the first grammar, which else takes a second for a large vocabulary; blocks."""
         with suppress(RequestError):  # a model without stop tokens has no grammars
             self.grammars.warm()
 
@@ -109,9 +112,18 @@ class Service:
                 self.metrics.stats = model.engine.stats
             on_loaded()
             if model is not None:
-                threading.Thread(target=model.warm, name="onechip-grammars", daemon=True).start()
+                self._warming = asyncio.create_task(self._warm_when_quiet(model))
 
         threading.Thread(target=load, name="onechip-load", daemon=True).start()
+
+    async def _warm_when_quiet(self, model: Model) -> None:
+        """Reading a large vocabulary holds all of Python up for a moment, in which nobody should wait."""
+        quiet_since = self.loop.time()
+        while self.loop.time() < quiet_since + QUIET_S:
+            await asyncio.sleep(QUIET_S / 20)
+            if len(self.streams):
+                quiet_since = self.loop.time()
+        await asyncio.to_thread(model.warm)
 
     @property
     def state(self) -> State:
