@@ -102,7 +102,7 @@ def test_grammars_are_lark_or_gbnf() -> None:
     made = grammars("acorn")[0]
     lark = 'start: word ("," word)*\nword: /[a-z]+/'
     gbnf = 'root ::= word ("," word)*\nword ::= [a-z]+'
-    for grammar in (made.lark(lark, "g"), made.ebnf(lark, "g"), made.ebnf(gbnf, "g")):
+    for grammar in (made.lark(lark, "g"), *(made.ebnf(text, "g") for text in (lark, f"?{lark}", gbnf))):
         assert holds("acorn", grammar, "ab,c")
         assert not holds("acorn", grammar, "ab,")
 
@@ -233,6 +233,7 @@ def _schema(schema: Any) -> Callable[[Grammars], Grammar]:
         (lambda made: made.lark('start: "a" b', "grammar"), r'grammar .*: at 1\(8\): unknown name: "b"'),
         (lambda made: made.lark("", "grammar"), "grammar cannot be compiled: Empty grammar"),
         (lambda made: made.ebnf('root ::= "a" (', "grammar"), r"grammar cannot be compiled: .* at line 1"),
+        (lambda made: made.ebnf("root: y", "grammar"), "grammar cannot be compiled: no start rule found"),
         (lambda made: made.ebnf("x ::= y", "grammar"), "grammar cannot be compiled: Rule 'y' not found"),
     ],
 )  # fmt: skip
