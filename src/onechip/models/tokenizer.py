@@ -124,7 +124,7 @@ class Tokenizer:
         return self._backend.id_to_token(id) or ""
 
     def token_bytes(self, id: int) -> bytes:
-        """What token `id` adds to a text, in UTF-8, alone perhaps not whole characters; special tokens as they
+        """What token `id` adds to a text, in UTF-8; alone perhaps no whole characters. Special tokens as they
         are spelled. Empty if the vocabulary has no such id.
         """
         return self._pieces[False][id]
