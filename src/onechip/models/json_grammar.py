@@ -31,6 +31,9 @@ _SAID_PLAINLY = (
 
 _DEFINITIONS = ("$defs", "definitions")
 
+_MAX_CHECKS = 500
+"""How many parts of a schema that cannot be compiled are tried, a millisecond each, to say where it fails."""
+
 
 class SchemaError(ValueError):
     """A JSON schema that answers cannot be held to.
@@ -65,16 +68,21 @@ def check_json_schema(schema: Any) -> None:
     reason = _error(schema)
     if not reason:
         return
+    raise SchemaError(_place(schema, reason), reason)
+
+
+def _place(schema: Any, reason: str) -> str:
+    """The path of the innermost part that fails for this reason by itself, as far as `_MAX_CHECKS` tell."""
     node = schema if isinstance(schema, Mapping) else {}
     definitions = {key: node[key] for key in _DEFINITIONS if key in node}
-    path, found = "", True
-    while found:
-        found = False
-        for step, member in inner_schemas(node):
-            if isinstance(member, Mapping) and _error({**definitions, **member}) == reason:
-                path, node, found = f"{path}.{step}", member, True
-                break
-    raise SchemaError(path, reason)
+    path, members = "", iter(inner_schemas(node))
+    for _ in range(_MAX_CHECKS):
+        step, member = next(members, ("", None))
+        if not step:
+            break
+        if isinstance(member, Mapping) and _error({**definitions, **member}) == reason:
+            path, members = f"{path}.{step}", iter(inner_schemas(member))
+    return path
 
 
 def _error(schema: Any) -> str:
@@ -84,7 +92,7 @@ def _error(schema: Any) -> str:
     text = llguidance.LLMatcher.grammar_from_json_schema(json.dumps(schema))
     message = llguidance.LLMatcher.validate_grammar(text)
     # Of a regex error the last line says what it is, the others show where.
-    message = message.rpartition("error: ")[2].strip().rstrip(".")
+    message = message.rpartition("error: ")[2].strip().split("\n")[0][:300].rstrip(".")
     for said, meant in _SAID_PLAINLY:
         message = re.sub(said, meant, message)
     return message

@@ -36,7 +36,7 @@ state of the parser in them.
 """
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Grammar:
     """A grammar that is compiled for one vocabulary; any number of answers may be held to it at once."""
 
@@ -223,4 +223,4 @@ class Grammars:
 
 
 def _first_line(message: str) -> str:
-    return message.split("\n")[0].rstrip(". ")
+    return message.split("\n")[0][:300].rstrip(". ")

@@ -18,7 +18,7 @@ others cost 0.3 s more to prepare for 262,144 tokens, and made no mask faster.
 """
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Vocabulary:
     """A vocabulary that llguidance has read. Tokens are spelled by our own decoder, so that grammars see the
     text that clients get. Special tokens and stop ids are no text: no regex and no string matches them.
