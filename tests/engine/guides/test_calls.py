@@ -214,6 +214,21 @@ def test_text_is_free_until_a_strict_tool_is_called(name: str) -> None:
     assert len(start) == sum(map(bool, tokenizer.spellings()))  # everything may begin an answer
 
 
+def test_strict_tools_satisfy_their_schemas_wherever_text_goes_over_into_calls() -> None:
+    made, tokenizer, vocab = grammars("acorn")
+    tools = [tool("strict", WEATHER, strict=True), tool("loose", WEATHER)]
+    grammar = made.calls(tools, required=False)
+    opener = tokenizer.token_id("<|tool_call>")
+    named = []
+    for seed in range(60):
+        ids = walk(grammar.guide(), tokenizer, vocab, random.Random(seed), liked=opener)
+        for name, arguments in read(tokenizer, ids or [], tools)[1]:
+            named.append(name)
+            if name == "strict":
+                jsonschema.validate(arguments, WEATHER)
+    assert min(named.count("strict"), named.count("loose")) > 10
+
+
 def test_families_that_call_in_json_choose_between_the_forms_that_are_read() -> None:
     call = '{"name": "get_weather", "arguments": {"City": "Paris"}}'
     other = call.replace("arguments", "parameters").replace(": ", ":").replace("Paris", "Ω")

@@ -32,11 +32,19 @@ def taken(guide: Guide, ids: list[int], vocab: int) -> int:
 
 
 def walk(
-    guide: Guide, tokenizer: Tokenizer, vocab: int, rng: random.Random, limit: int = 1000
+    guide: Guide,
+    tokenizer: Tokenizer,
+    vocab: int,
+    rng: random.Random,
+    limit: int = 1000,
+    liked: int | None = None,
 ) -> list[int] | None:
     """An answer with its stop token; None if it did not come to an end within `limit` tokens.
 
     The longer it gets, the more it is drawn to tokens that close something.
+
+    Args:
+        liked: a token that is often taken where it may come.
     """
     ranks = _ranks(tokenizer, vocab)
     stops = np.isin(np.arange(vocab), list(tokenizer.stop_ids))
@@ -46,6 +54,10 @@ def walk(
         assert len(allowed), f"nothing may follow {tokenizer.decode(ids, skip_special=False)!r}"
         ends = allowed[stops[allowed]]
         haste = min(0.95, 0.1 + len(ids) / 100)
+        if liked is not None and liked in allowed and rng.random() > max(haste, 0.5):
+            ids.append(liked)
+            guide.take(liked)
+            continue
         if len(ends) and (len(ends) == len(allowed) or rng.random() < max(haste, 0.5)):
             return [*ids, int(rng.choice(ends))]
         closers = np.flatnonzero(np.bincount(ranks[allowed], minlength=len(_CLOSERS) + 1))
