@@ -176,7 +176,7 @@ def test_the_second_start_compiles_nothing(acorn_engine: Engine, engine_cache: P
     assert compiles.total == 0
     plan = acorn_engine._loaded.plan
     kept = list(engine_cache.glob("executables/*/*.bin"))
-    assert len(kept) == 4 + len(plan.chunk_buckets) + len(plan.row_buckets)
+    assert len(kept) == 5 + len(plan.chunk_buckets) + len(plan.row_buckets)
 
 
 def test_damaged_weights_are_refused_at_the_start(tmp_path: Path, engine_cache: Path) -> None:

@@ -12,7 +12,8 @@ from onechip.convert.shapes import SHAPES
 from onechip.engine import placement
 from onechip.engine.chip import Chip
 from onechip.engine.core import Engine
-from onechip.engine.plan import Plan, make_plan, tree_bytes
+from onechip.engine.plan import KEPT_FREE, Plan, make_plan, tree_bytes
+from onechip.engine.prefixes import Reuse
 from onechip.engine.types import Dtype, EngineConfig
 from onechip.errors import CapacityError, UsageError
 from onechip.kernels.api import Int4, Kind
@@ -102,6 +103,21 @@ def test_wishes_that_nobody_can_have(e2b: ModelConfig, wishes: dict[str, int], s
         planned(e2b, H200, **wishes)
 
 
+def test_rings_are_kept_where_there_is_room(e2b: ModelConfig) -> None:
+    """An eighth of the requests' caches, less on a chip that is nearly full, none without reuse."""
+    ring = 12 * 512 * 1024
+    wishes = {"context": 4096, "max_requests": 64}
+    plan = planned(e2b, H200, **wishes)
+    assert plan.reuse == Reuse(window=512, kept=40)
+    assert plan.kept_bytes == 40 * ring <= plan.cache_bytes / 8
+    without = planned(e2b, H200, reuse=False, **wishes)
+    assert (without.reuse, without.kept_bytes) == (None, 0)
+    full = replace(H200, free_bytes=int((without.needed_bytes + 3.5 * ring) / (1 - KEPT_FREE)))
+    assert planned(e2b, full, **wishes).reuse == Reuse(window=512, kept=3)
+    llama = parse_config(SHAPES["llama3-1b"])
+    assert planned(llama, H200).reuse == Reuse(window=0, kept=0)
+
+
 @pytest.mark.parametrize("wish", [1, 3, 5, 9, 33])
 def test_a_wish_for_few_requests_is_covered_by_a_bucket(e2b: ModelConfig, wish: int) -> None:
     plan = planned(e2b, H200, max_requests=wish)
@@ -121,6 +137,7 @@ def test_acorn_needs_what_was_planned(acorn_engine: Engine) -> None:
     plan = loaded.plan
     assert tree_bytes(loaded.params) == plan.weight_bytes
     assert tree_bytes(loaded.state.cache) == plan.cache_bytes
+    assert tree_bytes(loaded.state.kept) == plan.kept_bytes > 0
     for executable in (*loaded.prefill.values(), *loaded.decode.values()):
         assert executable.memory_analysis().temp_size_in_bytes <= plan.scratch_bytes
     steered = [executable.memory_analysis() for executable in (loaded.forward, loaded.choose)]

@@ -108,7 +108,7 @@ class Device:
                 valid=np.int32(len(piece)),
             )
             self.state, _ = compiled(self.case, "prefill")(self.params, self.state, chunk)
-        whole = Request("", tuple(prompt.tolist()))
+        whole = Request("", tuple(prompt.tolist()), SamplingParams(max_tokens=CONTEXT))
         self.state = compiled(self.case, "join")(self.state, joins_of(((slot, whole),), SLOTS))
 
     def decode(self, *slots: int) -> np.ndarray:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onechip.engine import scheduler
-from onechip.engine.scheduler import DecodeWindow, Limits, PrefillChunk, PrefillPart, Result, State, Turn
+from onechip.engine.turns import DecodeWindow, Limits, PrefillChunk, PrefillPart, Result, State, Turn
 from onechip.engine.types import NO_TOKEN, Event, Request, SamplingParams
 
 STOP = 7

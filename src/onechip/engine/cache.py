@@ -9,13 +9,15 @@ nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from onechip.kernels import xla
-from onechip.kernels.api import SPAN_BLOCK
+from onechip.kernels.api import SPAN_BLOCK, Leaf
 from onechip.models.architecture import LayerSpec, ModelConfig
 
 
@@ -26,6 +28,24 @@ class LayerCache:
 
     k: jax.Array
     v: jax.Array
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Moves:
+    """Rows of the cache that are copied: see prefixes.Copies. Rows of rings from the number of slots on are
+    kept ones.
+
+    Attributes:
+        keeps, rings: [n, 2] int32, from and to.
+        spans: [n, 3] int32, from, to, tokens.
+        counts: [3] int32, how many of each are real.
+    """
+
+    keeps: Leaf
+    rings: Leaf
+    spans: Leaf
+    counts: Leaf
 
 
 Cache = dict[int, LayerCache]
@@ -60,6 +80,70 @@ def empty(config: ModelConfig, slots: int, context: int, dtype: jnp.dtype) -> Ca
         index: LayerCache(jnp.zeros(shape.shape, shape.dtype), jnp.zeros(shape.shape, shape.dtype))
         for index, shape in shapes(config, slots, context, dtype).items()
     }
+
+
+def kept_shapes(config: ModelConfig, rows: int, dtype: jnp.dtype) -> dict[int, jax.ShapeDtypeStruct]:
+    """As `shapes`, of rings that no slot owns."""
+    if not rows:
+        return {}
+    sliding = {layer.index for layer in config.own_layers if layer.kind == "sliding"}
+    return {index: shape for index, shape in shapes(config, rows, 1, dtype).items() if index in sliding}
+
+
+def empty_kept(config: ModelConfig, rows: int, dtype: jnp.dtype) -> Cache:
+    """Allocate the kept rings."""
+    return {
+        index: LayerCache(jnp.zeros(shape.shape, shape.dtype), jnp.zeros(shape.shape, shape.dtype))
+        for index, shape in kept_shapes(config, rows, dtype).items()
+    }
+
+
+def _copied(
+    source: jax.Array, target: jax.Array, rows: tuple[Any, Any], first: jax.Array | int, size: int
+) -> jax.Array:
+    """`target` with `size` positions of a row of `source` in one of its own; rows are (from, to)."""
+    piece = lax.dynamic_slice(source, (rows[0], 0, first, 0), (1, source.shape[1], size, source.shape[3]))
+    return lax.dynamic_update_slice(target, piece, (rows[1], 0, first, 0))
+
+
+def _fetched(rings: jax.Array, kept: jax.Array, row: jax.Array, slot: jax.Array) -> jax.Array:
+    """`rings` with one of its rows, or of the kept ones that are counted behind them, in a slot."""
+    own = lax.dynamic_index_in_dim(rings, row)
+    stored = lax.dynamic_index_in_dim(kept, row - rings.shape[0])
+    return lax.dynamic_update_slice(rings, jnp.where(row < rings.shape[0], own, stored), (slot, 0, 0, 0))
+
+
+def move(config: ModelConfig, cache: Cache, kept: Cache, moves: Moves) -> tuple[Cache, Cache]:
+    """Copy rings and spans between rows, first those that are to be kept -> (cache, kept rings)."""
+    window = config.sliding_window
+    spans = {index: layer for index, layer in cache.items() if config.layers[index].kind == "full"}
+    rings = {index: layer for index, layer in cache.items() if index not in spans}
+
+    def keep(number: jax.Array, kept: Cache) -> Any:
+        slot, row = moves.keeps[number]
+        slots = next(iter(rings.values())).k.shape[0]
+        return jax.tree.map(partial(_copied, rows=(slot, row - slots), first=0, size=window), rings, kept)
+
+    def move_ring(number: jax.Array, rings: Cache) -> Any:
+        row, slot = moves.rings[number]
+        if not kept:
+            return jax.tree.map(partial(_copied, rows=(row, slot), first=0, size=window), rings, rings)
+        return jax.tree.map(partial(_fetched, row=row, slot=slot), rings, kept)
+
+    def move_span(number: jax.Array, spans: Cache) -> Any:
+        source, target, tokens = moves.spans[number]
+
+        def block(index: jax.Array, spans: Cache) -> Any:
+            first = index * SPAN_BLOCK
+            copy = partial(_copied, rows=(source, target), first=first, size=SPAN_BLOCK)
+            return jax.tree.map(copy, spans, spans)
+
+        return lax.fori_loop(0, (tokens + SPAN_BLOCK - 1) // SPAN_BLOCK, block, spans)
+
+    kept = lax.fori_loop(0, moves.counts[0], keep, kept) if kept else kept
+    rings = lax.fori_loop(0, moves.counts[1], move_ring, rings) if rings else rings
+    spans = lax.fori_loop(0, moves.counts[2], move_span, spans) if spans else spans
+    return {index: (rings | spans)[index] for index in cache}, kept
 
 
 def _ring_positions(last: jax.Array, window: int) -> jax.Array:

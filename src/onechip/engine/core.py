@@ -22,11 +22,12 @@ import numpy as np
 
 from onechip.engine import scheduler
 from onechip.engine.attention import Chunk
-from onechip.engine.programs import joins_of
+from onechip.engine.prefixes import Copies
+from onechip.engine.programs import joins_of, moves_of
 from onechip.engine.sampling import Chosen
-from onechip.engine.scheduler import DecodeWindow, PrefillChunk, Result
 from onechip.engine.start import LoadedEngine, load
 from onechip.engine.steering import Steering
+from onechip.engine.turns import DecodeWindow, PrefillChunk, Result
 from onechip.engine.types import (
     MAX_LOGIT_BIAS,
     MAX_LOGPROBS,
@@ -172,6 +173,8 @@ class Engine:
             prompt_tokens=self._prompt_tokens,
             output_tokens=self._output_tokens,
             finished=self._finished,
+            prefix_queries=state.prefixes.queries if state.prefixes else 0,
+            prefix_hits=state.prefixes.hits if state.prefixes else 0,
             compiles_after_warmup=self._loaded.compiles.since_ready,
         )
 
@@ -286,7 +289,9 @@ class Engine:
         self._turn_began = time.monotonic()
         self._scheduler, turn = scheduler.plan(self._scheduler)
         for chunk in turn.prefills:
+            self._move(chunk.copies)
             self._prefill(chunk)
+        self._move(turn.copies)
         if turn.joins:
             self._join(turn.joins)
         if turn.decode and turn.decode.steered:
@@ -337,6 +342,12 @@ class Engine:
         device.state, count = device.prefill[chunk.bucket](device.params, device.state, rows)
         self._prompt_tokens += chunk.valid
         self._in_flight.append(_InFlight(chunk, count))
+
+    def _move(self, copies: Copies) -> None:
+        device = self._loaded
+        if copies and device.move is not None:
+            for moves in moves_of(copies, self.max_requests):
+                device.state = device.move(device.state, moves)
 
     def _join(self, joins: tuple[tuple[int, Request], ...]) -> None:
         self._loaded.state = self._loaded.join(self._loaded.state, joins_of(joins, self.max_requests))

@@ -5,7 +5,7 @@ Everything is counted before anything is allocated. What does not fit is refused
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -14,7 +14,8 @@ import jax.numpy as jnp
 from onechip.engine import cache, sampling
 from onechip.engine.chip import Chip
 from onechip.engine.placement import Precision, fetched_bytes
-from onechip.engine.scheduler import Limits
+from onechip.engine.prefixes import Reuse
+from onechip.engine.turns import Limits
 from onechip.engine.types import EngineConfig
 from onechip.errors import CapacityError, UsageError
 from onechip.kernels.api import SPAN_BLOCK
@@ -27,6 +28,9 @@ DEFAULT_CONTEXT = 4096
 WINDOWS = (8, 4, 2, 1)
 WINDOW_SECONDS = 0.02
 """A window of decode steps may last about this long: it is what a new request waits for."""
+KEPT_RINGS_SHARE = 0.125
+"""Rings that are kept for prompts to come may take so much beside those of the requests, if there is room."""
+MOST_KEPT_RINGS = 64
 KEPT_FREE = 0.05
 """Share of the free memory that stays unplanned (the allocator's own, fragmentation, the tokenizer)."""
 
@@ -43,6 +47,8 @@ class Plan:
         weight_bytes, cache_bytes, scratch_bytes: what each takes; scratch is an upper estimate of
             temporaries.
         free_bytes: what the chip had before.
+        reuse: what prompts to come can use of earlier ones, None if nothing.
+        kept_bytes: what its rings take.
     """
 
     context: int
@@ -56,10 +62,12 @@ class Plan:
     cache_bytes: int
     scratch_bytes: int
     free_bytes: int
+    reuse: Reuse | None = None
+    kept_bytes: int = 0
 
     @property
     def needed_bytes(self) -> int:
-        return self.weight_bytes + self.cache_bytes + self.scratch_bytes
+        return self.weight_bytes + self.cache_bytes + self.kept_bytes + self.scratch_bytes
 
     @property
     def fits(self) -> bool:
@@ -73,14 +81,18 @@ class Plan:
         that 64 requests could fill (a request of 512 tokens in and 128 out lives for 16 windows of 8 steps).
         """
         budget = self.chunk_buckets[-1]
-        return Limits(self.row_buckets, self.chunk_buckets, self.shared_chunks, self.window, budget)
+        buckets = self.row_buckets, self.chunk_buckets
+        return Limits(*buckets, self.shared_chunks, self.window, budget, self.reuse)
 
     def describe(self) -> str:
         """The plan in one line, for the terminal and the log."""
+        kept = self.reuse.kept if self.reuse else 0
+        rings = f"+ {kept} rings for prompts to come {self.kept_bytes / GIB:.2f} " if kept else ""
         return (
             f"memory: weights {self.weight_bytes / GIB:.2f} GiB + cache {self.cache_bytes / GIB:.2f} "
-            f"({self.slots} requests x {self.context} tokens) + scratch {self.scratch_bytes / GIB:.2f} "
-            f"= {self.needed_bytes / GIB:.2f} of {self.free_bytes / GIB:.2f} GiB free"
+            f"({self.slots} requests x {self.context} tokens) {rings}"
+            f"+ scratch {self.scratch_bytes / GIB:.2f} = {self.needed_bytes / GIB:.2f} "
+            f"of {self.free_bytes / GIB:.2f} GiB free"
         )
 
 
@@ -92,6 +104,22 @@ def tree_bytes(tree: Any) -> int:
 def cache_bytes(config: ModelConfig, slots: int, context: int, dtype: Any) -> int:
     """Rings and spans of all slots, K and V."""
     return 2 * tree_bytes(cache.shapes(config, slots, context, dtype))
+
+
+def ring_bytes(config: ModelConfig, dtype: Any) -> int:
+    """The rings of one request, K and V."""
+    return 2 * tree_bytes(cache.kept_shapes(config, 1, dtype))
+
+
+def _with_kept_rings(plan: Plan, config: ModelConfig) -> Plan:
+    """The plan with room for prompts to come, as much as there is."""
+    ring = ring_bytes(config, plan.activation_dtype)
+    if not ring:
+        return replace(plan, reuse=Reuse(window=0, kept=0))
+    room = int(plan.free_bytes * (1 - KEPT_FREE)) - plan.needed_bytes
+    share = max(int(KEPT_RINGS_SHARE * plan.cache_bytes), 2 * ring)
+    kept = min(max(0, min(share, room)) // ring, MOST_KEPT_RINGS)
+    return replace(plan, reuse=Reuse(config.sliding_window, kept), kept_bytes=kept * ring)
 
 
 def scratch_bytes(config: ModelConfig, slots: int, precision: Precision) -> int:
@@ -178,7 +206,7 @@ def make_plan(
     candidates = [planned(slots, context) for context in contexts for slots in requests]
     for candidate in candidates:
         if candidate.fits:
-            return candidate
+            return _with_kept_rings(candidate, config) if wishes.reuse else candidate
     raise CapacityError(_refusal(candidates[0], planned))
 
 

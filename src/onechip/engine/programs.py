@@ -4,6 +4,7 @@
     prefill[T]       State, rows of prompts -> State                               for each chunk bucket T
     join             State, last tokens of prompts -> State
     decode[B]        State, which slots are active -> State, tokens [steps, B]      for each row bucket B
+    move             State, rows of the cache -> State                             if prompts are reused
     forward          State, which slots are active -> State, scores [slots, V]
     choose           State, scores, what the host adds -> State, tokens [slots] and their log-probabilities
 
@@ -18,7 +19,7 @@ of the answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -30,8 +31,9 @@ from jax import lax
 
 from onechip.engine import attention, cache, sampling
 from onechip.engine.attention import Chunk
-from onechip.engine.cache import Cache
+from onechip.engine.cache import Cache, Moves
 from onechip.engine.plan import Plan
+from onechip.engine.prefixes import Copies
 from onechip.engine.sampling import SamplingRows, Steer
 from onechip.engine.types import Request
 from onechip.kernels.api import AttendRows, DrawTokens, Kernels, Leaf
@@ -49,13 +51,18 @@ class State:
         cache: rings and spans of every slot.
         tokens: [slots] int32, each slot's newest token, not yet run through the model.
         positions: [slots] int32, where that token stands.
+        going: [slots] bool, False once that token ended the slot's answer, until the next request joins:
+            nothing is written behind an answer's end, so it can be gone on with.
         rows: each slot's sampling parameters.
+        kept: rings that no slot owns, of sliding layers; see prefixes.py.
     """
 
     cache: Cache
     tokens: jax.Array
     positions: jax.Array
+    going: jax.Array
     rows: SamplingRows
+    kept: Cache
 
 
 @jax.tree_util.register_dataclass
@@ -106,6 +113,8 @@ def _empty_state(config: ModelConfig, plan: Plan) -> State:
         cache=cache.empty(config, plan.slots, plan.context, plan.activation_dtype),
         tokens=jnp.zeros(plan.slots, jnp.int32),
         positions=jnp.zeros(plan.slots, jnp.int32),
+        going=jnp.ones(plan.slots, jnp.bool_),
+        kept=cache.empty_kept(config, plan.reuse.kept if plan.reuse else 0, plan.activation_dtype),
         rows=jax.tree.map(column, sampling.rows_of()),
     )
 
@@ -186,6 +195,7 @@ def join(state: State, joins: Joins) -> State:
         state,
         tokens=set_rows(state.tokens, joins.tokens),
         positions=set_rows(state.positions, joins.positions),
+        going=set_rows(state.going, jnp.ones_like(state.going)),
         rows=jax.tree.map(set_rows, state.rows, joins.rows),
     )
 
@@ -210,27 +220,50 @@ def decode(
     model: Computation, steps: int, params: Params, state: State, active: jax.Array
 ) -> tuple[State, jax.Array]:
     """`steps` tokens for each active slot among the first B -> (state, tokens [steps, B]); idle slots stay as
-    they are.
+    they are, and so do those whose answer has ended.
     """
     count = active.shape[0]
     model = replace(model, kernels=model.of_first_rows(_end(active)))
     rows = jax.tree.map(lambda column: column[:count], state.rows)
 
-    def step(carry: tuple[Cache, jax.Array, jax.Array], _: None) -> tuple[Any, jax.Array]:
-        kept, tokens, positions = carry
-        kept, hidden = decode_step(model, params, kept, tokens, positions, active)
-        chosen = model.next_tokens(params, hidden, rows, positions + 1, active)
-        tokens = jnp.where(active, chosen, tokens)
-        return (kept, tokens, positions + active), tokens
+    def step(carry: tuple[Cache, jax.Array, jax.Array, jax.Array], _: None) -> tuple[Any, jax.Array]:
+        kept, tokens, positions, going = carry
+        running = active & going
+        kept, hidden = decode_step(model, params, kept, tokens, positions, running)
+        chosen = model.next_tokens(params, hidden, rows, positions + 1, running)
+        tokens, positions = jnp.where(running, chosen, tokens), positions + running
+        going &= ~(running & sampling.ends(rows, tokens, positions))
+        return (kept, tokens, positions, going), tokens
 
-    start = (state.cache, state.tokens[:count], state.positions[:count])
-    (kept, tokens, positions), out = lax.scan(step, start, None, length=steps)
+    start = (state.cache, state.tokens[:count], state.positions[:count], state.going[:count])
+    (kept, tokens, positions, going), out = lax.scan(step, start, None, length=steps)
     return replace(
         state,
         cache=kept,
         tokens=state.tokens.at[:count].set(tokens),
         positions=state.positions.at[:count].set(positions),
+        going=state.going.at[:count].set(going),
     ), out
+
+
+def move(config: ModelConfig, state: State, moves: Moves) -> State:
+    """Copy rings and spans between rows of the cache."""
+    moved, kept = cache.move(config, state.cache, state.kept, moves)
+    return replace(state, cache=moved, kept=kept)
+
+
+def moves_of(copies: Copies, slots: int) -> Iterator[Moves]:
+    """Copies as `move` takes them: so many of each kind at a time, on the host."""
+    for first in range(0, max(map(len, (copies.keeps, copies.rings, copies.spans))), slots):
+        keeps, rings = (np.zeros((slots, 2), np.int32) for _ in range(2))
+        spans, counts = np.zeros((slots, 3), np.int32), np.zeros(3, np.int32)
+        for kind, (rows, all_) in enumerate(
+            ((keeps, copies.keeps), (rings, copies.rings), (spans, copies.spans))
+        ):
+            some = all_[first : first + slots]
+            counts[kind] = len(some)
+            rows[: len(some)] = np.array(some, np.int32).reshape(len(some), rows.shape[1])
+        yield Moves(keeps, rings, spans, counts)
 
 
 def forward(model: Computation, params: Params, state: State, active: jax.Array) -> tuple[State, jax.Array]:
@@ -238,7 +271,8 @@ def forward(model: Computation, params: Params, state: State, active: jax.Array)
     follows it).
     """
     model = replace(model, kernels=model.of_first_rows(_end(active)))
-    kept, hidden = decode_step(model, params, state.cache, state.tokens, state.positions, active)
+    running = active & state.going
+    kept, hidden = decode_step(model, params, state.cache, state.tokens, state.positions, running)
     norm, weight = decoder.head(model.config, params)
     return replace(state, cache=kept), model.kernels.logits(hidden, weight, norm=norm)
 
@@ -250,9 +284,11 @@ def choose(
     positions = state.positions + 1
     wishes = sampling.Wishes(state.rows.draw, positions, sampling.banned_stops(state.rows, positions), steer)
     chosen = sampling.steered(scores, wishes, _end(active), model.draw, model.config.softcap)
-    tokens = jnp.where(active, chosen.tokens, state.tokens)
-    chosen = replace(chosen, tokens=tokens)
-    return replace(state, tokens=tokens, positions=state.positions + active), chosen
+    running = active & state.going
+    tokens, positions = jnp.where(running, chosen.tokens, state.tokens), state.positions + running
+    going = state.going & ~(running & sampling.ends(state.rows, tokens, positions))
+    state = replace(state, tokens=tokens, positions=positions, going=going)
+    return state, replace(chosen, tokens=tokens)
 
 
 def _end(active: jax.Array) -> jax.Array:
@@ -307,6 +343,13 @@ def _steered_programs(
     )
 
 
+def _move_program(config: ModelConfig, state: State) -> Program:
+    slots = state.tokens.shape[0]
+    pairs, triples = _shape(jnp.int32, slots, 2), _shape(jnp.int32, slots, 3)
+    moves = Moves(pairs, pairs, triples, _shape(jnp.int32, 3))
+    return Program("move", partial(move, config), (state, moves), donated=0)
+
+
 def listing(config: ModelConfig, plan: Plan, kernels: Kernels, params: Params) -> list[Program]:
     """All programs of an engine; `params` may be arrays or their shapes."""
     shapes = jax.tree.map(_shape_of, params)
@@ -316,6 +359,7 @@ def listing(config: ModelConfig, plan: Plan, kernels: Kernels, params: Params) -
     return [
         init,
         _join_program(state),
+        *([_move_program(config, state)] if plan.reuse else []),
         *(_prefill_program(model, shapes, state, bucket) for bucket in plan.chunk_buckets),
         *(_decode_program(model, plan.window, shapes, state, bucket) for bucket in plan.row_buckets),
         *_steered_programs(model, plan, shapes, state),

@@ -38,11 +38,13 @@ class SamplingRows:
         draw: how a token is chosen.
         free_from: [rows] int32, the first position at which a stop id may stand (prompt length + min_tokens).
         stop_ids: [rows, MAX_STOP_IDS] int32, padded with -1.
+        last: [rows] int32, the position of the last token that may be chosen.
     """
 
     draw: Draw
     free_from: Leaf
     stop_ids: Leaf
+    last: Leaf
 
 
 def rows_of(
@@ -62,12 +64,20 @@ def rows_of(
         ),
         free_from=np.array([prompt_length + params.min_tokens], np.int32),
         stop_ids=stops,
+        last=np.array([prompt_length + params.max_tokens - 1], np.int32),
     )
 
 
 def banned_stops(rows: SamplingRows, positions: jax.Array) -> jax.Array:
     """Stop ids [rows, MAX_STOP_IDS] of rows whose position [rows] is before `free_from`; -1 elsewhere."""
     return jnp.where((positions < rows.free_from)[:, None], rows.stop_ids, -1)
+
+
+def ends(rows: SamplingRows, tokens: jax.Array, positions: jax.Array) -> jax.Array:
+    """Whether the tokens [rows] that were chosen for these positions end their rows' answers: [rows] bool."""
+    stops = jnp.any(tokens[:, None] == rows.stop_ids, axis=-1)
+    ended: jax.Array = stops | (tokens == NO_TOKEN) | (positions >= rows.last)
+    return ended
 
 
 def _ordered_bits(values: jax.Array) -> jax.Array:

@@ -18,6 +18,7 @@ from onechip.engine.attention import Chunk
 from onechip.engine.chip import Chip
 from onechip.engine.placement import Precision
 from onechip.engine.plan import Plan, make_plan
+from onechip.engine.prefixes import Copies
 from onechip.engine.steering import Steering
 from onechip.engine.types import NO_TOKEN, EngineConfig, Progress
 from onechip.errors import CheckpointError
@@ -61,6 +62,7 @@ class LoadedEngine:
     Attributes:
         why_plain: what keeps the chip's own kernels from being used, None if nothing does.
         join, forward, choose: executables. prefill, decode: executables by chunk and by row bucket.
+        move: executable, None if prompts are not reused.
         tokenizer: whose stop ids end requests; the server reads text with it, so that it is parsed once.
     """
 
@@ -72,6 +74,7 @@ class LoadedEngine:
     params: Params
     state: programs.State
     join: Executable
+    move: Executable | None
     prefill: dict[int, Executable]
     decode: dict[int, Executable]
     forward: Executable
@@ -120,6 +123,7 @@ def load(wishes: EngineConfig, progress: Progress) -> LoadedEngine:
         params=params,
         state=executables["init"](),
         join=executables["join"],
+        move=executables.get("move"),
         prefill={bucket: executables[f"prefill[{bucket}]"] for bucket in plan.chunk_buckets},
         decode={bucket: executables[f"decode[{bucket}]"] for bucket in plan.row_buckets},
         forward=executables["forward"],
@@ -184,6 +188,9 @@ def _warm_up(loaded: LoadedEngine) -> None:
     chunk = Chunk(tokens=0 * row, slots=0 * row, positions=row, valid=np.int32(bucket))
     loaded.state, _ = loaded.prefill[bucket](loaded.params, loaded.state, chunk)
     loaded.state = loaded.join(loaded.state, programs.joins_of((), loaded.plan.slots))
+    if loaded.move is not None:
+        for moves in programs.moves_of(Copies(rings=((0, 0),)), loaded.plan.slots):
+            loaded.state = loaded.move(loaded.state, moves)
     bucket = loaded.plan.row_buckets[0]
     active = np.zeros(bucket, np.bool_)
     active[0] = True

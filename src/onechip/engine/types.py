@@ -193,7 +193,8 @@ class EngineStats:
         running: requests that hold a slot.
         waiting: requests in the queue.
         cache_used: share of the slots' token capacity in use, 0..1.
-        prompt_tokens, output_tokens, finished: totals since the start.
+        prompt_tokens, output_tokens, finished: totals since the start; prompt tokens that were computed.
+        prefix_queries, prefix_hits: prompt tokens that were looked for in the cache, and that were found.
         compiles_after_warmup: programs compiled after `ready`; anything but 0 is a bug.
     """
 
@@ -204,3 +205,5 @@ class EngineStats:
     output_tokens: int
     finished: int
     compiles_after_warmup: int
+    prefix_queries: int = 0
+    prefix_hits: int = 0
