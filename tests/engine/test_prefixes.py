@@ -98,7 +98,7 @@ class Cache:
 
 
 class World:
-    """The engine's loop on such a cache: each window is read when the next has run, at once if `long_turns`."""
+    """The engine's loop on such a cache; windows are read one turn late, or at once (`long_turns`)."""
 
     def __init__(self, limits: Limits) -> None:
         self.long_turns = False
