@@ -56,12 +56,15 @@ def serve(
     ] = None,
     dtype: Annotated[Dtype, typer.Option(help="Precision of the weights; auto is as stored.")] = "auto",
     kernels: Annotated[KernelsWish, typer.Option(help="auto: the fastest here; xla: plain JAX.")] = "auto",
+    prefix_reuse: Annotated[
+        bool, typer.Option(help="Do not compute again what a prompt has in common with earlier ones.")
+    ] = True,
 ) -> None:
     """Serve MODEL behind an OpenAI-compatible API."""
     from onechip.config import ServeConfig
     from onechip.server.run import serve as run
 
-    config = ServeConfig(model, host, port, api_key, context, max_requests, dtype, kernels)
+    config = ServeConfig(model, host, port, api_key, context, max_requests, dtype, kernels, prefix_reuse)
     run(config.with_environment())
 
 

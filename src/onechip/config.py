@@ -26,6 +26,7 @@ class ServeConfig:
             model and the engine, and are checked there (engine.plan).
         dtype: precision of the weights, see engine.types.Dtype.
         kernels: who multiplies, see engine.types.KernelsWish.
+        prefix_reuse: prompts that begin as earlier ones did are not computed again so far.
         cache_dir: where compiled programs are kept.
     """
 
@@ -37,6 +38,7 @@ class ServeConfig:
     max_requests: int | None = None
     dtype: Dtype = "auto"
     kernels: KernelsWish = "auto"
+    prefix_reuse: bool = True
     cache_dir: Path = Path("~/.cache/onechip")
 
     def __post_init__(self) -> None:
@@ -77,6 +79,7 @@ class ServeConfig:
             dtype=self.dtype,
             kernels=self.kernels,
             cache_dir=self.cache_dir,
+            reuse=self.prefix_reuse,
         )
 
     def describe(self) -> str:
@@ -84,7 +87,7 @@ class ServeConfig:
         context, requests = ("auto" if wish is None else wish for wish in (self.context, self.max_requests))
         return (
             f"serve {self.model} on {self.host}:{self.port}, dtype {self.dtype}, "
-            f"context {context}, max requests {requests}, "
+            f"context {context}, max requests {requests}, prefix reuse {'on' if self.prefix_reuse else 'off'}, "
             f"API key {'required' if self.api_key else 'none'}, cache {self.cache_dir}"
         )
 

@@ -163,7 +163,7 @@ def test_log_probabilities_are_transformers(case: str, temperature: float) -> No
     device = Device(case)
     given = [Only([token]) for token in text.continuation.tolist()]
     device.prefill(0, text.prompt, 64, 64)
-    drawn = SamplingParams(temperature=temperature, logprobs=20)
+    drawn = SamplingParams(temperature=temperature, logprobs=20, max_tokens=CONTEXT)
     device.state = compiled(case, "join")(
         device.state, joins_of(((0, Request("", tuple(text.prompt.tolist()), drawn)),), SLOTS)
     )

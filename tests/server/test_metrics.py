@@ -21,13 +21,15 @@ def samples(metrics: Metrics) -> dict[tuple[str, str], float]:
 def test_engine_numbers_under_vllms_names() -> None:
     metrics = Metrics("m")
     assert ("vllm:num_requests_running", "") not in samples(metrics)
-    metrics.stats = lambda: EngineStats(3, 4, 0.5, 100, 200, 7, 0)
+    metrics.stats = lambda: EngineStats(3, 4, 0.5, 100, 200, 7, 0, 400, 300)
     found = samples(metrics)
     assert found["vllm:num_requests_running", ""] == 3
     assert found["vllm:num_requests_waiting", ""] == 4
     assert found["vllm:kv_cache_usage_perc", ""] == 0.5
     assert found["vllm:prompt_tokens_total", ""] == 100
     assert found["vllm:generation_tokens_total", ""] == 200
+    assert found["vllm:prefix_cache_queries_total", ""] == 400
+    assert found["vllm:prefix_cache_hits_total", ""] == 300
     assert found["onechip:compiles_after_warmup_total", ""] == 0
 
 

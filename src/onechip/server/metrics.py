@@ -159,6 +159,8 @@ class Metrics(Collector):
         for name, text, total in (
             ("vllm:prompt_tokens", "Prompt tokens computed.", stats.prompt_tokens),
             ("vllm:generation_tokens", "Tokens generated.", stats.output_tokens),
+            ("vllm:prefix_cache_queries", "Prompt tokens looked for in the cache.", stats.prefix_queries),
+            ("vllm:prefix_cache_hits", "Prompt tokens found in the cache.", stats.prefix_hits),
             ("onechip:compiles_after_warmup", "Programs compiled after ready.", stats.compiles_after_warmup),
         ):
             counter = CounterMetricFamily(name, text, labels=["model_name"])

@@ -12,7 +12,8 @@ INT8 = "int8 activations on a processor"
 
 
 def _launch(start: Start) -> Launch:
-    serve = [sys.executable, "-m", "onechip.cli", "serve", str(start.checkpoint)]
+    # Prompts are unique: nothing could be reused, and keeping it for later costs a little.
+    serve = [sys.executable, "-m", "onechip.cli", "serve", str(start.checkpoint), "--no-prefix-reuse"]
     command = [*serve, "--host", "127.0.0.1", "--port", str(start.port), *start.arm.flags]
     return Launch(command, {"ONECHIP_CACHE_DIR": str(start.cache)})
 
