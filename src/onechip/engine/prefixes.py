@@ -85,7 +85,7 @@ class Content:
         prompt, answer: the text, which may go on behind `length`.
         length: positions that hold the text's tokens.
         written: positions that may have been written; behind `length` nobody knows what.
-        used: when it was last of use; higher is later.
+        used: when it was last of use, higher is later; 0 if it is of none any more.
     """
 
     prompt: Tokens
@@ -139,11 +139,14 @@ class Beginning:
 
     Attributes:
         cached: tokens of its prompt that need not be computed.
+        written: positions that may have been written of the ring that it goes on with; what was overwritten
+            there stays lost.
         copies: what makes that true.
         keeps: lengths of its prompt at which the ring is to be kept, ascending.
     """
 
     cached: int = 0
+    written: int = 0
     copies: Copies = field(default_factory=Copies)
     keeps: tuple[int, ...] = ()
 
@@ -184,7 +187,7 @@ class Prefixes:
         now = self.now + 1
         rows = list(self.rows)
         for row, content in contents.items():
-            rows[row] = replace(content, used=now)
+            rows[row] = replace(content, used=now if content.length else 0)
         return replace(self, rows=tuple(rows), now=now)
 
     def assign(self, prompts: Sequence[Tokens], slots: Sequence[int]) -> list[int]:
@@ -210,7 +213,8 @@ class Prefixes:
         """
         shared = [content.shared(prompt) for content in self.rows]
         source = self._source(slot, shared)
-        queries, cached = self.queries + len(prompt), 0 if source is None else source.tokens
+        cached, written = (0, 0) if source is None else (source.tokens, self.rows[source.row].written)
+        queries = self.queries + len(prompt)
         known = replace(self, now=self.now + 1, queries=queries, hits=self.hits + cached)
         rows, copies = list(self.rows), Copies()
         busy = {slot} if source is None else {slot, source.row, source.slot}
@@ -224,9 +228,9 @@ class Prefixes:
             for row in {source.row, source.slot} - {slot}:
                 done_with = row in spare and self._goes_on(row, shared[row])
                 rows[row] = replace(rows[row], used=0 if done_with else known.now)
-        rows[slot] = Content(prompt, (), cached, cached, known.now)
+        rows[slot] = Content(prompt, (), cached, written, known.now)
         keeps = self._keeps(prompt, cached, last, shared[: self.slots], others)
-        return replace(known, rows=tuple(rows)), Beginning(cached, copies, keeps)
+        return replace(known, rows=tuple(rows)), Beginning(cached, written, copies, keeps)
 
     def keep(self, slot: int) -> tuple[Prefixes, Copies]:
         """Keep a slot's ring, as it is now, in place of the one that was of no use for longest."""
@@ -265,9 +269,7 @@ class Prefixes:
         if old.length < self.reuse.worth or self._goes_on(slot, shared):
             return None
         refuge = min(spare, key=lambda other: (self.rows[other].used, other), default=None)
-        if refuge is None or (self.rows[refuge].used >= old.used and self.rows[refuge].length):
-            return None
-        return refuge
+        return refuge if refuge is not None and self.rows[refuge].used < old.used else None
 
     def _goes_on(self, slot: int, shared: int) -> bool:
         """Whether a prompt that shares so much with what a slot holds is the same conversation: it begins

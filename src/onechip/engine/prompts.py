@@ -93,6 +93,7 @@ class Prompts:
             running,
             begun=True,
             cached=beginning.cached,
+            written=beginning.written,
             prefilled=beginning.cached,
             keeps=beginning.keeps,
         )

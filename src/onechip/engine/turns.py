@@ -55,7 +55,7 @@ class Running:
         order: how many requests got a slot before it.
         tokens: its prompt.
         begun: what stands in the cache of its prompt has been looked for.
-        cached: how many tokens that was.
+        cached, written: how many tokens that was, and see prefixes.Beginning.
         keeps: lengths of its prompt at which the ring is kept, see prefixes.Beginning.
         prefilled: prompt tokens in the cache or sent to the device, all but the last at the most.
         joined: the last one was sent too.
@@ -70,6 +70,7 @@ class Running:
     tokens: Tokens
     begun: bool = False
     cached: int = 0
+    written: int = 0
     keeps: tuple[int, ...] = ()
     prefilled: int = 0
     joined: bool = False
@@ -102,16 +103,19 @@ class Running:
         A step runs the token before the one that it gives, and the device gives no more than were asked for.
         """
         if not self.joined:
-            return Content(self.tokens, (), self.prefilled, self.prefilled)
+            return self._content(self.prefilled, self.prefilled)
         prompt = len(self.tokens)
         written = prompt - 1 + min(self.scheduled, self.request.sampling.max_tokens)
-        return Content(self.tokens, self.answer, min(prompt + self.emitted, written), written)
+        return self._content(min(prompt + self.emitted, written), written)
 
     @property
     def ended_content(self) -> Content:
         """What is in its slot after its last token came: the device has left it alone since."""
         length = len(self.tokens) - 1 + self.emitted
-        return Content(self.tokens, self.answer, length, length)
+        return self._content(length, length)
+
+    def _content(self, length: int, written: int) -> Content:
+        return Content(self.tokens, self.answer, length, max(written, self.written))
 
 
 @dataclass(frozen=True, slots=True)
