@@ -268,6 +268,19 @@ def test_what_was_overwritten_stays_lost_when_the_ring_is_gone_on_with() -> None
     assert [world.cached[name] for name in names] == [8, 0]
 
 
+def test_what_was_overwritten_stays_lost_when_nothing_was_run() -> None:
+    """The same, but the second is cancelled before its first chunk, for which the turn had no room."""
+    world = World(replace(LIMITS, shared_chunks=False, prefill_budget=4, reuse=Reuse(WINDOW, 0, worth=2)))
+    text = list(range(300, 309))
+    world.ask(text, 1)
+    world.submit(range(400, 417), 1)
+    name = world.submit([*text[:8], 60, 61], 1)
+    world.turn()
+    world.cancel(name)
+    world.run()
+    assert world.ask([*text[:3], 60], 1)[1] == 0
+
+
 def test_a_crowd_with_one_beginning_computes_it_once() -> None:
     world = wide()
     names = [world.submit([*SYSTEM, n, n + 1, n + 2, *range(50, 60)]) for n in range(4)]
