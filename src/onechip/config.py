@@ -87,7 +87,8 @@ class ServeConfig:
         context, requests = ("auto" if wish is None else wish for wish in (self.context, self.max_requests))
         return (
             f"serve {self.model} on {self.host}:{self.port}, dtype {self.dtype}, "
-            f"context {context}, max requests {requests}, prefix reuse {'on' if self.prefix_reuse else 'off'}, "
+            f"context {context}, max requests {requests}, "
+            f"prefix reuse {'on' if self.prefix_reuse else 'off'}, "
             f"API key {'required' if self.api_key else 'none'}, cache {self.cache_dir}"
         )
 

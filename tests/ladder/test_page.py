@@ -23,6 +23,7 @@ pytestmark = pytest.mark.skipif(
     browser.CHROMIUM is None, reason="there is no chromium here (Debian: chromium)"
 )
 
+
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A report with everything in it, and a roll-up."""
