@@ -151,6 +151,26 @@ def test_a_request_that_was_cancelled_is_gone_on_with(pair: Pair) -> None:
         assert cached >= 89
 
 
+def test_steered_steps_write_nothing_behind_an_end_either(ours: Pair) -> None:
+    """Rows that ended in a window which nobody has read yet are in the next steered step. Gone on with is all
+    but the last two tokens: a single position written behind the end would be one too many.
+    """
+    texts = [words(40 + n, 60 + n) for n in range(24)]
+    for turn in range(4):
+        crowd = [request(text, 12 + 2 * n, seed=turn, ends=n < 23) for n, text in enumerate(texts)]
+        client = ours.reusing
+        client.submit(*crowd)
+        for tokens in range(8, 56, 4):
+            client.wait_for(tokens, crowd[-1].id)
+            steered = request(words(tokens, 9), 2)
+            client.submit(replace(steered, sampling=replace(steered.sampling, logprobs=1)))
+        client.wait()
+        answers = [client.tokens(entry.id) for entry in crowd]
+        assert answers == ours.plain.run(*crowd)
+        assert [ours.cached(entry) for entry in crowd] == [len(text) - 7 if turn else 0 for text in texts]
+        texts = [text + answer[:-2] + words(turn, 7) for text, answer in zip(texts, answers, strict=True)]
+
+
 def test_kept_rings_come_and_go(ours: Pair) -> None:
     """More prompts than rings are kept, asked again and again, with what follows them changed."""
     assert ours.reusing.engine._loaded.plan.reuse is not None

@@ -98,7 +98,10 @@ class Content:
         """How many tokens of `prompt` it begins with; without the last one, which is always run."""
         if not self.length:
             return 0
-        shared, own = self.prompt.shared(prompt), len(self.prompt)
+        shared = self.prompt.shared(prompt)
+        if not shared:
+            return 0
+        own = len(self.prompt)
         if shared == own < self.length:
             answer = np.array(self.answer[: self.length - own], np.int32)
             shared += _equal(answer, prompt.ids[own:])
