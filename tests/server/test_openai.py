@@ -52,10 +52,18 @@ def test_a_problem_is_solved(client: openai.OpenAI) -> None:
     assert choice.finish_reason == "stop"
     assert re.search(r"#### \d+$", choice.message.content)
     assert reply.usage.total_tokens == reply.usage.prompt_tokens + reply.usage.completion_tokens
-    assert reply.usage.prompt_tokens_details.cached_tokens == 0
+
+
+def test_a_conversation_that_goes_on_says_how_much_of_it_was_cached(client: openai.OpenAI) -> None:
+    first = whole(client)
+    said = [*ASK, {"role": "assistant", "content": first.choices[0].message.content}]
+    reply = whole(client, messages=[*said, {"role": "user", "content": "And twice as many?"}])
+    cached = reply.usage.prompt_tokens_details.cached_tokens
+    assert first.usage.total_tokens - 2 <= cached < reply.usage.prompt_tokens
 
 
 def test_a_stream_says_the_same(client: openai.OpenAI) -> None:
+    whole(client)  # so that both find it in the cache
     reply = whole(client)
     text, chunks = collected(client, stream_options={"include_usage": True})
     assert text == reply.choices[0].message.content
