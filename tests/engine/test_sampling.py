@@ -38,7 +38,7 @@ def kept_by_sorting(logits: np.ndarray, params: SamplingParams) -> set[int]:
     kept = kept[: params.top_k or None]
     share = probabilities[kept] / probabilities[kept].sum()
     before = np.concatenate([[0], np.cumsum(share)[:-1]])
-    return {i for i, reached in zip(kept, before, strict=True) if reached < params.top_p}
+    return {i for i, reached in zip(kept, before, strict=True) if reached < params.top_p or params.top_p == 1}
 
 
 @settings(max_examples=150, deadline=None)

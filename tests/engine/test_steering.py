@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -20,6 +22,10 @@ from onechip.models.weights import load_weights
 from tests.engine.conftest import ACORN, Client, Only
 
 _names = itertools.count()
+
+
+LONGEST = 256
+"""Tokens of a prompt and its answer at the most."""
 
 
 class Fails(Only):
@@ -65,6 +71,7 @@ def test_log_probabilities_are_those_of_the_model(client: Client, questions: lis
     """Against the whole forward pass in float32; the engine's own arithmetic is bf16 and int8."""
     config = read_config(ACORN)
     params = load_weights(ACORN, config, dense_dtype=jnp.dtype(jnp.float32))
+    whole = jax.jit(partial(decoder.forward, config, dtype=jnp.dtype(jnp.float32)))
     entry, hot = (
         request(questions[0], logprobs=20),
         request(questions[0], logprobs=3, temperature=2.0, seed=5),
@@ -73,12 +80,11 @@ def test_log_probabilities_are_those_of_the_model(client: Client, questions: lis
     for asked, answer in zip((entry, hot), answers, strict=True):
         found = logprobs(client, asked)
         assert len(found) == len(answer) > 10
-        text = (*asked.prompt, *answer)
-        tokens, positions = jnp.asarray(text)[None], jnp.arange(len(text))[None]
-        logits = decoder.forward(config, params, tokens, positions, dtype=jnp.dtype(jnp.float32))[0]
-        scaled = np.asarray(logits, np.float64)[len(asked.prompt) - 1 : -1] / (
-            asked.sampling.temperature or 1
-        )
+        text = np.zeros((1, LONGEST), np.int32)  # one length for both: one compilation
+        end = len(asked.prompt) + len(answer)
+        text[0, :end] = (*asked.prompt, *answer)
+        logits = np.asarray(whole(params, text, np.arange(LONGEST)[None])[0], np.float64)
+        scaled = logits[len(asked.prompt) - 1 : end - 1] / (asked.sampling.temperature or 1)
         truth = scaled - np.logaddexp.reduce(scaled, axis=-1, keepdims=True)
         for row, token, told in zip(truth, answer, found, strict=True):
             assert told.chosen == pytest.approx(row[token], abs=0.15)
