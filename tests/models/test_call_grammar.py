@@ -84,6 +84,7 @@ def test_what_cannot_be_held_to_is_refused_by_its_path(schema: dict[str, Any], s
             {"properties": {"kind": {"const": "x"}}, "required": ["kind"]},
             {"properties": {"kind": {"const": "y"}, "b": {}}, "required": ["kind"]}]}}},
         {"properties": {"a": None}, "required": None, "description": None},
+        {"type": None, "properties": {"a": {"allOf": [{"type": "string"}, {"type": None}]}}},
         True,
         None,
     ],

@@ -17,10 +17,12 @@ from onechip.models.call_schema import ArgumentRules
 from onechip.models.chat_parser import has_call_markers, is_function_name
 from onechip.models.json_calls import CLOSE, OPEN
 from onechip.models.json_grammar import SchemaError, check_json_schema, json_rule
+from onechip.models.schema_merge import Conflict, merged
 from onechip.models.tokenizer import Tokenizer
 
 Tool = Mapping[str, Any]
 
+_ANY_OBJECT = {"type": "object"}
 _NO_PARAMETERS = {"type": "object", "properties": {}, "additionalProperties": False}
 """What OpenAI takes a function without `parameters` for."""
 
@@ -41,16 +43,17 @@ def call_grammar(
         RequestError: the schema of a tool cannot be held to, or its name cannot be written.
     """
     functions = [tool["function"] for tool in tools]
+    calls: _GemmaCalls | _JsonCalls = _JsonCalls()
     if has_call_markers(tokenizer):
         _check_names(functions, param)
-    held = [function for function in functions if required or function.get("strict") is True]
-    write = _gemma if has_call_markers(tokenizer) else _json
-    for function in held:
+        calls = _GemmaCalls(tokenizer)
+    for function in functions:
+        held = required or function.get("strict") is True
         try:
-            write(tokenizer, [function], [function], required, many)
+            calls.add(function["name"], _schema(function) if held else _ANY_OBJECT)
         except SchemaError as error:
             raise _refusal(function["name"], error, param) from None
-    return write(tokenizer, functions, held, required, many)
+    return calls.grammar(required, many)
 
 
 def _check_names(functions: Sequence[Mapping[str, Any]], param: str) -> None:
@@ -76,30 +79,32 @@ def _schema(function: Mapping[str, Any]) -> Any:
     return _NO_PARAMETERS if found is None else found
 
 
-def _gemma(
-    tokenizer: Tokenizer,
-    functions: Sequence[Mapping[str, Any]],
-    held: Sequence[Mapping[str, Any]],
-    required: bool,
-    many: bool,
-) -> str:
+class _GemmaCalls:
     """`<|tool_call>call:NAME{...}<tool_call|>`, any number of times."""
-    opener, closer, quote = (_id(tokenizer, token) for token in ("<|tool_call>", "<tool_call|>", '<|"|>'))
-    rules = Rules(quote)
-    calls = []
-    for function in functions:
-        arguments = (
-            ArgumentRules(rules, _schema(function)).arguments() if function in held else rules.any_object()
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._opener, self._closer, quote = (
+            _id(tokenizer, token) for token in ("<|tool_call>", "<tool_call|>", '<|"|>')
         )
-        calls.append(f"{literal('call:' + function['name'])} {arguments}")
-    call = rules.rule(f"<[{opener}]> ({' | '.join(calls)}) <[{closer}]>")
-    if required:
-        start = f"{call}+" if many else call
-    else:
-        markers = ",".join(map(str, sorted({opener, *tokenizer.stop_ids})))
-        free = rules.rule(f"<[^{markers}]>*")
-        start = f"{free} ({call} {free})*" if many else f"{free} {call}?"
-    return "\n".join([f"start: {start}", *rules.lines])
+        self._stop_ids = tokenizer.stop_ids
+        self._rules = Rules(quote)
+        self._calls: list[str] = []
+
+    def add(self, name: str, schema: Any) -> None:
+        """A function may be called. Raises SchemaError if its schema cannot be held to."""
+        arguments = ArgumentRules(self._rules, schema).arguments()
+        self._calls.append(f"{literal('call:' + name)} {arguments}")
+
+    def grammar(self, required: bool, many: bool) -> str:
+        """The text of the grammar."""
+        call = self._rules.rule(f"<[{self._opener}]> ({' | '.join(self._calls)}) <[{self._closer}]>")
+        if required:
+            start = f"{call}+" if many else call
+        else:
+            markers = ",".join(map(str, sorted({self._opener, *self._stop_ids})))
+            free = self._rules.rule(f"<[^{markers}]>*")
+            start = f"{free} ({call} {free})*" if many else f"{free} {call}?"
+        return "\n".join([f"start: {start}", *self._rules.lines])
 
 
 def _id(tokenizer: Tokenizer, token: str) -> int:
@@ -108,39 +113,48 @@ def _id(tokenizer: Tokenizer, token: str) -> int:
     return id
 
 
-def _json(
-    tokenizer: Tokenizer,
-    functions: Sequence[Mapping[str, Any]],
-    held: Sequence[Mapping[str, Any]],
-    required: bool,
-    many: bool,
-) -> str:
+class _JsonCalls:
     """Calls as JSON: the whole answer, or between `<tool_call>` and `</tool_call>`. The model knows which."""
-    lines = []
-    for index, function in enumerate(functions):
-        schema = _schema(function) if function in held else {"type": "object"}
+
+    def __init__(self) -> None:
+        self._names: list[str] = []
+        self._lines: list[str] = []
+
+    def add(self, name: str, schema: Any) -> None:
+        """A function may be called. Raises SchemaError if its schema cannot be held to."""
+        try:
+            schema = merged(_ANY_OBJECT, schema)
+        except Conflict as error:
+            raise SchemaError("", str(error)) from None
         check_json_schema(schema)
-        head = f'\\{{"name": ?{_regex(json.dumps(function["name"]))}, ?"(arguments|parameters)": ?/'
+        index, name = len(self._names), _regex(json.dumps(name))
+        head = f'\\{{"name": ?{name}, ?"(arguments|parameters)": ?/'
         arguments = f'{json_rule(schema)} "}}"'
-        lines += [f"call{index}: / ?{head} {arguments}", f"first{index}: / ?\\[{head} {arguments}"]
-    call, first = (
-        f"({' | '.join(f'{name}{index}' for index in range(len(functions)))})" for name in ("call", "first")
-    )
-    lines += [
-        f'calls: {call} | {first} (/, ?/ {call})* "]"' if many else f"calls: {call}",
-        f"inside: /\\n?/ calls /\\n?/ {literal(CLOSE)}",
-    ]
-    if required:
-        more = f"(/\\n?/ {literal(OPEN)} inside)*" if many else ""
-        return "\n".join([f"start: calls | / ?{OPEN}/ inside {more}", *lines])
-    # What the reader takes for calls although no marker is there is no text.
-    names = "|".join(_regex(json.dumps(function["name"])) for function in functions)
-    call_like = f'/\\s*(\\[\\s*)?\\{{(?s:.*)"name"\\s*:\\s*({names})(?s:.*)/'
-    lines += [
-        f"until_call[lazy]: UNTIL_CALL\nUNTIL_CALL: /(?s:.*){OPEN}/ & ~{call_like}",
-        f"TEXT: /(?s:.*)/ & ~/(?s:.*){OPEN}(?s:.*)/ & ~{call_like}",
-    ]
-    return "\n".join([f"start: calls | (until_call inside){'*' if many else '?'} TEXT", *lines])
+        self._names.append(name)
+        self._lines += [f"call{index}: / ?{head} {arguments}", f"first{index}: / ?\\[{head} {arguments}"]
+
+    def grammar(self, required: bool, many: bool) -> str:
+        """The text of the grammar."""
+        call, first = (
+            f"({' | '.join(f'{rule}{index}' for index in range(len(self._names)))})"
+            for rule in ("call", "first")
+        )
+        lines = [
+            *self._lines,
+            f'calls: {call} | {first} (/, ?/ {call})* "]"' if many else f"calls: {call}",
+            f"inside: /\\n?/ calls /\\n?/ {literal(CLOSE)}",
+        ]
+        if required:
+            more = f"(/\\n?/ {literal(OPEN)} inside)*" if many else ""
+            return "\n".join([f"start: calls | / ?{OPEN}/ inside {more}", *lines])
+        # What the reader takes for calls although no marker is there is no text.
+        names = "|".join(self._names)
+        call_like = f'/\\s*(\\[\\s*)?\\{{(?s:.*)"name"\\s*:\\s*({names})(?s:.*)/'
+        lines += [
+            f"until_call[lazy]: UNTIL_CALL\nUNTIL_CALL: /(?s:.*){OPEN}/ & ~{call_like}",
+            f"TEXT: /(?s:.*)/ & ~/(?s:.*){OPEN}(?s:.*)/ & ~{call_like}",
+        ]
+        return "\n".join([f"start: calls | (until_call inside){'*' if many else '?'} TEXT", *lines])
 
 
 def _regex(text: str) -> str:

@@ -124,10 +124,8 @@ class ArgumentRules:
 
     def _joined(self, node: Mapping[str, Any], other: Any, where: str) -> Mapping[str, Any]:
         """What satisfies both schemas."""
-        if other is False:
-            raise SchemaError(where, "allows nothing")
         try:
-            return merged(node, other) if isinstance(other, Mapping) else node
+            return merged(node, other)
         except Conflict as error:
             raise SchemaError(where, str(error)) from None
 

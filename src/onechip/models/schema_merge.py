@@ -25,24 +25,32 @@ class Conflict(ValueError):
 
 
 def assertions(node: Node) -> dict[str, Any]:
-    """The keywords of `node` that some value could be against; null counts as left out."""
-    return {
-        keyword: value
-        for keyword, value in node.items()
-        if keyword not in ANNOTATIONS and (value is not None or keyword == "const")
-    }
+    """The keywords of `node` that some value could be against."""
+    return {keyword: value for keyword, value in _said(node) if keyword not in ANNOTATIONS}
 
 
-def merged(first: Node, second: Node) -> dict[str, Any]:
+def _said(node: Node) -> Iterable[tuple[str, Any]]:
+    """The keywords of `node`; null counts as left out."""
+    return ((keyword, value) for keyword, value in node.items() if value is not None or keyword == "const")
+
+
+def merged(first: Node, second: Any) -> dict[str, Any]:
     """A schema for what satisfies both.
+
+    Args:
+        first: keywords, none of them null.
+        second: any schema.
 
     Raises:
         Conflict: there is none that is as simple.
     """
-    _check_closed(first, second)
+    if second is False:
+        raise Conflict("allows nothing")
     result = dict(first)
-    for keyword, value in second.items():
-        result[keyword] = _both(keyword, result[keyword], value) if keyword in result else value
+    if isinstance(second, Mapping):
+        _check_closed(first, second)
+        for keyword, value in _said(second):
+            result[keyword] = _both(keyword, result[keyword], value) if keyword in result else value
     return result
 
 

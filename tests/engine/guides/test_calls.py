@@ -247,6 +247,14 @@ def test_families_that_call_in_json_choose_between_the_forms_that_are_read() -> 
             assert not holds(once, answer, name), answer
 
 
+@pytest.mark.parametrize("schema", [{"properties": {}}, {"type": ["object", "null"]}, {"type": None}, True])
+def test_arguments_in_json_are_an_object_whatever_their_schema_leaves_open(schema: Any) -> None:
+    grammar = grammars("chatml")[0].calls([tool("f", schema)], required=True)
+    for arguments in ("{}", "null", "5", '"x"', "[]"):
+        call = f'{{"name": "f", "arguments": {arguments}}}'
+        assert holds(grammar, call, "chatml") is (arguments == "{}"), arguments
+
+
 def test_families_that_call_in_json_are_held_to_strict_tools_behind_free_text() -> None:
     strict = tool("f", {"properties": {"a": {"type": "integer"}}, "additionalProperties": False}, strict=True)
     grammar = grammars("chatml")[0].calls([strict, tool("g", None)], required=False)
