@@ -40,6 +40,10 @@ def grammar_of(schema: Any, strict: bool = True, required: bool = True) -> str:
         ({"properties": {"a": {"items": [{}]}}}, ".a.items is a list, as in older drafts"),
         ({"properties": {"a": {"minItems": 2, "maxItems": 1}}}, ".a.minItems is more than there can be"),
         ({"properties": {"a": {"minItems": -1}}}, ".a.minItems is no whole number from 0 on"),
+        ({"properties": {"a": {"minItems": float("inf")}}}, ".a.minItems is no whole number from 0 on"),
+        ({"properties": {"a": {"oneOf": [{"type": "object", "required": True}] * 2}}}, r"\[1\] may hold"),
+        ({"properties": {"a": {"oneOf": [{"properties": {"k": {"type": "object", "properties": None}},
+                                          "required": ["k"]}] * 2}}}, r"\[1\] may hold"),
         ({"properties": {"a": {"minLength": 2, "maxLength": 1}}}, ".a.minLength is more than maxLength"),
         ({"properties": {"a": {"pattern": "(?=x)"}}}, ".a.pattern is no regex .*: look-around"),
         ({"properties": {"a": {"pattern": "a("}}}, ".a.pattern is no regex .*: unclosed group"),
@@ -91,6 +95,13 @@ def test_what_cannot_be_held_to_is_refused_by_its_path(schema: dict[str, Any], s
 )  # fmt: skip
 def test_what_says_nothing_or_ends_is_no_reason_to_refuse(schema: Any) -> None:
     assert grammar_of(schema).startswith("start: ")
+
+
+@pytest.mark.parametrize("target", [5, {"type": 5}, {"properties": {"b": 5}}, {"anyOf": 5}, {"$ref": "#/y"}])
+def test_what_a_reference_leads_to_is_checked_too(target: Any) -> None:
+    schema = {"properties": {"a": {"items": {"$ref": "#/x"}}, "next": {"$ref": "#"}}, "x": target, "y": 5}
+    with pytest.raises(RequestError, match=r"^parameters.properties.a.items.\$ref.* is 5: expected"):
+        check_schema(schema, "parameters")
 
 
 def test_whatever_a_client_sends_is_a_grammar_or_refused_in_one_sentence() -> None:

@@ -15,11 +15,10 @@ from onechip.models.schema_merge import (
     assertions,
     exclusive,
     merged,
-    type_names,
-    values,
+    required_names,
 )
 from onechip.models.string_forms import FORMATS, search
-from onechip.models.tool_schema import resolve, value_type
+from onechip.models.tool_schema import listed_values, resolve, type_names, value_type
 
 _KEYWORDS = {
     "object": ("properties", "required", "additionalProperties", "minProperties", "maxProperties"),
@@ -151,7 +150,7 @@ class ArgumentRules:
                 rest = {key: value for key, value in node.items() if key != keyword}
                 return self._of_members(rest, node[keyword], f"{where}.{keyword}", keyword == "oneOf")
         self._check_keywords(node, where)
-        listed = values(node)
+        listed = listed_values(node)
         return self._typed(node, where) if listed is None else self._listed(node, listed, where)
 
     def _of_members(
@@ -163,11 +162,8 @@ class ArgumentRules:
             raise SchemaError(where, "allows nothing")
         if one:
             self._check_exclusive(paths)
-        optional = len(paths) > 1
-        if not assertions(rest):
-            return [self._of_optional(member, path, optional) for path, member in paths.items()]
         return [
-            self._of_optional(self._joined(rest, member, path), path, optional)
+            self._of_optional(self._joined(rest, member, path), path, len(paths) > 1)
             for path, member in paths.items()
         ]
 
@@ -241,8 +237,7 @@ class ArgumentRules:
     def _object(self, node: Mapping[str, Any], where: str) -> str:
         members: dict[str, Any] = dict(node.get("properties", {}))
         others = additional(node)
-        required = node.get("required", [])
-        needed = set(map(str, required)) if isinstance(required, list) else set()  # else of an old draft
+        needed = required_names(node)
         for name in needed - members.keys():
             members[name] = others
         pairs = []
@@ -360,6 +355,6 @@ def _repeated(expression: str, least: int, most: int | None) -> str:
 def _count(node: Mapping[str, Any], keyword: str, where: str, default: int = 0) -> int:
     """The value of a keyword that counts something, `_ENOUGH` at the most."""
     value = node.get(keyword, default)
-    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0 or value != int(value):
+    if type(value) not in (int, float) or value < 0 or value % 1 != 0:
         raise SchemaError(f"{where}.{keyword}", "is no whole number from 0 on")
     return min(int(value), _ENOUGH)

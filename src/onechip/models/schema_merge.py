@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from onechip.models.tool_schema import value_type
+from onechip.models.tool_schema import listed_values, type_names, types_of
 
 Node = Mapping[str, Any]
 
@@ -82,11 +82,6 @@ def _both(keyword: str, first: Any, second: Any) -> Any:
     raise Conflict(f"has two values of {keyword} that would have to hold at once")
 
 
-def type_names(said: Any) -> frozenset[str]:
-    """The types that the keyword `type` lists."""
-    return frozenset(str(name).lower() for name in ([said] if isinstance(said, str) else said))
-
-
 def _common_types(first: frozenset[str], second: frozenset[str]) -> Iterable[str]:
     both = first & second
     if "integer" in first | second and "number" in first | second and "number" not in both:
@@ -108,12 +103,10 @@ def additional(node: Node) -> Any:
     return node.get("additionalProperties", "properties" not in node)
 
 
-def values(node: Node) -> list[Any] | None:
-    """The values that `enum` or `const` lists; None if there is neither."""
-    if "const" in node:
-        return [node["const"]]
-    found: list[Any] | None = node.get("enum")
-    return found
+def required_names(node: Node) -> set[str]:
+    """The members that an object must have."""
+    said = node.get("required")
+    return set(map(str, said)) if isinstance(said, list) else set()  # true and false in the oldest drafts
 
 
 def exclusive(first: Node, second: Node) -> bool:
@@ -124,28 +117,23 @@ def exclusive(first: Node, second: Node) -> bool:
     types, others = _types(first), _types(second)
     if types and others and not set(_common_types(types, others)):
         return True
-    listed, other_listed = values(first), values(second)
+    listed, other_listed = listed_values(first), listed_values(second)
     if listed is not None and other_listed is not None:
         return not any(same(value, other) for value in listed for other in other_listed)
     if types != {"object"} or others != {"object"}:
         return False
     members, other_members = first.get("properties", {}), second.get("properties", {})
-    needed, other_needed = set(first.get("required", ())), set(second.get("required", ()))
+    needed, other_needed = required_names(first), required_names(second)
     if needed - other_members.keys() and other_needed - members.keys():
         return additional(first) is additional(second) is False
     common = needed & other_needed & members.keys() & other_members.keys()
     return any(
         isinstance(members[name], Mapping)
         and isinstance(other_members[name], Mapping)
-        and exclusive(members[name], other_members[name])
+        and exclusive(assertions(members[name]), assertions(other_members[name]))
         for name in common
     )
 
 
 def _types(node: Node) -> frozenset[str]:
-    if node.get("type"):
-        return type_names(node["type"])
-    listed = values(node)
-    if listed is not None:
-        return frozenset(value_type(value) for value in listed)
-    return frozenset({"object"}) if "properties" in node else frozenset()
+    return types_of(node) or frozenset({"object"} if "properties" in node else ())

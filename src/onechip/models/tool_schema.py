@@ -39,25 +39,33 @@ _FORMS: dict[str, tuple[tuple[type, ...], str]] = {
 """Keywords that templates or `Schema` read -> the Python types of their values, and how errors say that."""
 
 
-def check_schema(node: Any, field: str) -> None:
+def check_schema(root: Any, field: str) -> None:
     """Check the form of a JSON schema as far as it is read here; null counts as left out.
 
+    What a reference leads to is checked too, since it may stand where no schema is looked for.
+
     Args:
-        field: where `node` stands in the request.
+        field: where `root` stands in the request.
 
     Raises:
-        RequestError: `node` or something in it is not of the JSON type that it must be.
+        RequestError: `root` or something in it is not of the JSON type that it must be.
     """
-    if node is None or isinstance(node, bool):  # true allows everything, false nothing
-        return
-    if not isinstance(node, Mapping):
-        raise _misformed(field, node, "a schema")
-    for keyword, (types, expected) in _FORMS.items():
-        value = node.get(keyword)
-        if value is not None and not isinstance(value, types):
-            raise _misformed(f"{field}.{keyword}", value, expected)
-    for step, member in inner_schemas(node):
-        check_schema(member, f"{field}.{step}")
+    waiting, seen = [(field, root)], set()
+    while waiting:
+        field, node = waiting.pop()
+        if node is None or isinstance(node, bool):  # true allows everything, false nothing
+            continue
+        if not isinstance(node, Mapping):
+            raise _misformed(field, node, "a schema")
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        for keyword, (types, expected) in _FORMS.items():
+            value = node.get(keyword)
+            if value is not None and not isinstance(value, types):
+                raise _misformed(f"{field}.{keyword}", value, expected)
+        waiting += ((f"{field}.{step}", member) for step, member in inner_schemas(node))
+        waiting.append((f"{field}.$ref", _target(root, node)))
 
 
 def inner_schemas(node: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
@@ -90,10 +98,10 @@ class Schema:
         """What fits any of `nodes`; `root` is the whole schema, the first of them where it is not given."""
         self._root = nodes[0] if root is None and nodes else root
         self._nodes = self._alternatives(nodes)
-        types = frozenset(type for node in self._nodes for type in _types_of(node))
+        types = frozenset(type for node in self._nodes for type in types_of(node))
         self._anything = any(map(_may_be_anything, self._nodes))
         self.types = frozenset() if self._anything else types
-        self.ahead = max((len(_prefix(node)) for node in self._nodes), default=0)
+        self.ahead = max((len(node.get("prefixItems") or ()) for node in self._nodes), default=0)
 
     def property(self, name: str) -> Schema:
         """The schema of member `name` of an object."""
@@ -125,20 +133,11 @@ class Schema:
             if not isinstance(node, Mapping) or id(node) in found:  # a schema may refer to itself
                 continue
             found[id(node)] = node
-            if isinstance(node.get("$ref"), str):
-                waiting.append(self._resolve(node["$ref"]))
+            waiting.append(_target(self._root, node))
             for keyword in ("anyOf", "oneOf", "allOf"):
-                members = node.get(keyword)
-                waiting += members if isinstance(members, list) else ()
+                waiting += node.get(keyword) or ()
             waiting += _listed_compounds(node)
         return list(found.values())
-
-    def _resolve(self, reference: str) -> Any:
-        """The node at a local reference such as `#/$defs/City`; None if there is none."""
-        try:
-            return resolve(self._root, reference)
-        except LookupError:
-            return None
 
 
 def resolve(root: Any, reference: str) -> Any:
@@ -162,27 +161,43 @@ def resolve(root: Any, reference: str) -> Any:
     return node
 
 
+def _target(root: Any, node: Mapping[str, Any]) -> Any:
+    """The schema that `node` refers to; None if there is none."""
+    reference = node.get("$ref")
+    try:
+        return resolve(root, reference) if isinstance(reference, str) else None
+    except LookupError:
+        return None
+
+
 def value_type(value: Any) -> str:
     """JSON's name of the type of a value that was read from JSON."""
     return "null" if value is None else _TYPE_OF.get(type(value), "object")
 
 
-def _types_of(node: Mapping[str, Any]) -> Iterable[str]:
-    said = node.get("type")
-    if isinstance(said, str):
-        yield said.lower()
-    elif isinstance(said, list):
-        yield from (type.lower() for type in said if isinstance(type, str))
-    elif isinstance(node.get("enum"), list):
-        yield from map(value_type, node["enum"])
-    elif "const" in node:
-        yield value_type(node["const"])
+def type_names(said: str | list[Any]) -> frozenset[str]:
+    """The types that the keyword `type` lists."""
+    return frozenset(str(name).lower() for name in ([said] if isinstance(said, str) else said))
+
+
+def listed_values(node: Mapping[str, Any]) -> list[Any] | None:
+    """The values that `const` or `enum` lists; None if there is neither."""
+    if "const" in node:
+        return [node["const"]]
+    found: list[Any] | None = node.get("enum")
+    return found
+
+
+def types_of(node: Mapping[str, Any]) -> frozenset[str]:
+    """The types that `type`, `const` or `enum` allows; none where there is none of them."""
+    if node.get("type"):
+        return type_names(node["type"])
+    return frozenset(map(value_type, listed_values(node) or ()))
 
 
 def _listed_compounds(node: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
     """Schemas of the arrays and objects that enum or const lists."""
-    listed = node["enum"] if isinstance(node.get("enum"), list) else [node.get("const")]
-    for value in listed:
+    for value in listed_values(node) or ():
         if isinstance(value, list):
             yield {"prefixItems": [{"const": element} for element in value]}
         elif isinstance(value, Mapping):
@@ -197,15 +212,9 @@ def _may_be_anything(node: Mapping[str, Any]) -> bool:
     )
 
 
-def _prefix(node: Mapping[str, Any]) -> list[Any]:
-    said = node.get("prefixItems")
-    return said if isinstance(said, list) else []
-
-
 def _element(node: Mapping[str, Any], index: int) -> Any:
     """What one alternative says of an element: a schema, or true where it may be anything."""
-    ahead = _prefix(node)
+    ahead = node.get("prefixItems") or []
     if index < len(ahead):
         return ahead[index]
-    listed = "enum" in node or "const" in node
-    return node.get("items", not listed and "array" in _types_of(node))
+    return node.get("items", listed_values(node) is None and "array" in types_of(node))
