@@ -105,10 +105,11 @@ class Answer:
     def take(self, event: Event) -> list[Delta]:
         """What `event`, which must not be one of failure, adds; sets `finish` with the last."""
         self.cached_tokens = max(self.cached_tokens, event.cached_tokens)
-        before = self.tokens
+        before = len(self.ids)
         deltas: list[Delta] = []
         self._read(event, deltas)
-        self.logprobs += event.logprobs[: self.tokens - before]
+        if event.logprobs:
+            self.logprobs += event.logprobs[: len(self.ids) - before]
         return deltas
 
     def _read(self, event: Event, deltas: list[Delta]) -> None:

@@ -196,7 +196,8 @@ class ChatChunks:
                 events.append(ChatDelta(reasoning=delta.text, reasoning_content=delta.text))
             elif isinstance(delta, CallOpen | CallArguments):
                 _add_call(delta, events)
-        choices = [self._choice(event) for event in events or [ChatDelta(content="")]]
+        place = self._place
+        choices = [ChatChunkChoice(index=place, delta=event) for event in events or [ChatDelta(content="")]]
         self._tokens.tell(choices[0])
         return choices
 

@@ -86,4 +86,4 @@ class ChunkEvents:
         usage: Usage | UnsetType | None = None if self._include_usage else UNSET
         if self._usage_in_all:
             usage = self._group.usage
-        return b"".join(sse(self._chunks.body([choice], usage)) for choice in choices)
+        return b"".join([sse(self._chunks.body([choice], usage)) for choice in choices])
