@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import http.client
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from onechip.engine.types import Event
 from onechip.server.sampling import choice_seed
 from tests.server.scripted import CHAT, HI, TOKENIZER, error_of, logprobs_of, wait_until
 
@@ -160,6 +162,27 @@ def test_one_that_fails_does_not_lose_the_others(client, engine, texts, path) ->
     }
     assert [ends[index]["finish_reason"] for index in range(3)] == ["stop", "error", "stop"]
     assert ends[1]["error"]["message"] == "the chip has a cold"
+
+
+@pytest.mark.parametrize("logprobs", [{}, {"logprobs": 0}])
+def test_what_came_right_before_a_failure_is_not_lost(client, engine, monkeypatch, logprobs) -> None:
+    late, event_of = TOKENIZER.encode(" and more"), engine._next
+    told = tuple(logprobs_of(id, 0) for id in late) if logprobs else ()
+
+    def joined(id: str) -> Event:
+        """As a mailbox hands them out to a client that reads slowly."""
+        event = event_of(id)
+        return replace(event, tokens=tuple(late), logprobs=told) if event.finish == "error" else event
+
+    monkeypatch.setattr(engine, "_next", joined)
+    engine.error, engine.failing = "the chip has a cold", {SEEDS[1]}
+    body = {"prompt": "Hi", "seed": 5, "n": 2} | logprobs
+    choice = client.ask("POST", TEXT, body)[1]["choices"][1]
+    assert choice["text"].endswith(" and more")
+    assert choice["finish_reason"] == "error"
+    choices = [event["choices"][0] for event in client.stream(TEXT, body)[:-1]]
+    pieces = [one["text"] for one in choices if one["index"] == 1]
+    assert "".join(pieces) == choice["text"]
 
 
 def test_if_all_fail_it_is_an_error(client, engine) -> None:

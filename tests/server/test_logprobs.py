@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from onechip.server.metrics import RequestTimer
 from tests.server.scripted import CHAT, HI, THINKING_CALL, TOKENIZER, error_of, logprobs_of
 
 TEXT = "/v1/completions"
@@ -33,6 +34,16 @@ def told(id: int, most: int) -> dict[str, Any]:
 
 def output(engine: Any) -> list[int]:
     return [id for window in engine.windows for id in window]
+
+
+def test_tokens_that_came_together_are_timed_together(client, engine, monkeypatch) -> None:
+    counts: list[int] = []
+    monkeypatch.setattr(RequestTimer, "on_tokens", lambda timer, count: counts.append(count))
+    engine.windows = [THINKING_CALL[:3], THINKING_CALL[3:]]
+    for asked in ({}, {"logprobs": True}):
+        counts.clear()
+        client.ask("POST", CHAT, HI | asked)
+        assert counts == [len(window) for window in engine.windows]
 
 
 def test_chat_tells_of_every_token_that_usage_counts(client, engine) -> None:

@@ -1,15 +1,16 @@
-"""A mailbox hands out all that came, in order: an event for a request, one for each token with logprobs."""
+"""A mailbox hands out all that came, in order: one event for a request."""
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from onechip.engine.types import Event, Logprobs
-from onechip.server.streams import ClientGone, Mailbox, Streams
+from onechip.server.streams import ClientGone, Mailbox, Streams, by_token
 
 
 @st.composite
@@ -61,9 +62,18 @@ def test_nothing_is_lost_or_out_of_order(events: list[Event]) -> None:
         assert [event.error for event in after if event.error] == [e.error for e in before if e.error]
         most = [max((event.cached_tokens for event in some), default=0) for some in (before, after)]
         assert most[0] == most[1]
-        if name != "told":
-            assert len(after) == bool(before)
-        assert all(len(event.tokens) == 1 for event in after if event.logprobs)
+        assert len(after) == bool(before)
+
+
+@given(sent())
+def test_parts_of_one_token_join_to_the_event(events: list[Event]) -> None:
+    for event in (event for event in events if event.logprobs):
+        parts = by_token(event)
+        assert all(len(part.tokens) == len(part.logprobs) == 1 for part in parts)
+        assert [part.tokens[0] for part in parts] == list(event.tokens)
+        assert [part.logprobs[0] for part in parts] == list(event.logprobs)
+        assert all(part.finish is None and part.error is None for part in parts[:-1])
+        assert replace(parts[-1], tokens=event.tokens, logprobs=event.logprobs) == event
 
 
 def test_requests_of_one_client_share_a_mailbox_and_others_have_theirs() -> None:

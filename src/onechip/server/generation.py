@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from onechip.engine.types import Event
 from onechip.errors import EngineError
 from onechip.models.chat_parser import Delta
@@ -56,15 +58,13 @@ class Generation:
 
     def take(self, event: Event) -> list[Delta]:
         """What `event` adds to the answer; sets `answer.finish` or `failure` with the last."""
-        if not self.running:
+        if self._closed:
             return []
-        deltas: list[Delta] = []
         self._over = event.finish is not None
-        if event.finish in ("error", "cancelled"):
+        failed = event.finish in ("error", "cancelled")
+        deltas = self.answer.take(replace(event, finish=None) if failed else event)
+        if failed and self.answer.finish is None:
             self.failure = EngineError(event.error or "The server stopped before the answer was complete.")
-        else:
-            self.timer.on_tokens(len(event.tokens))
-            deltas = self.answer.take(event)
         if not self.running:
             self.close("error")
         return deltas

@@ -17,7 +17,7 @@ from onechip.server.orders import Order, Task, orders_of, scoring_order
 from onechip.server.replies import Usage
 from onechip.server.sampling import bans
 from onechip.server.service import Model, Service
-from onechip.server.streams import ClientGone
+from onechip.server.streams import ClientGone, by_token
 
 
 class Group:
@@ -131,8 +131,22 @@ class Group:
             self._close(reason)
 
     async def events(self) -> list[tuple[Generation, Event]]:
-        """What has come, for each generation to take. Raises ClientGone if the client went away."""
-        return [(self._by_id[event.request_id], event) for event in await self._mailbox.take()]
+        """What has come, for each generation to take.
+
+        Where log-probabilities were asked for, each token is an event, so that it is known what it adds.
+
+        Raises:
+            ClientGone: the client went away.
+        """
+        news: list[tuple[Generation, Event]] = []
+        for event in await self._mailbox.take():
+            generation = self._by_id[event.request_id]
+            generation.timer.on_tokens(len(event.tokens))  # they came together
+            if event.logprobs:
+                news += [(generation, part) for part in by_token(event)]
+            else:
+                news.append((generation, event))
+        return news
 
     def _close(self, reason: str) -> None:
         for generation in self._by_id.values():

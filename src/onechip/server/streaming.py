@@ -62,7 +62,7 @@ class StreamedAnswer(Response):
         self.background = None
         self.status_code = 200
         self._group = group
-        self._forms = {
+        self._open = {  # until the end of each is sent
             generation.request.id: form for generation, form in zip(group.choices, forms, strict=True)
         }
         self._ending = ending
@@ -77,9 +77,9 @@ class StreamedAnswer(Response):
         try:
             with group.watched(receive):
                 await send({"type": "http.response.start", "status": 200, "headers": self._head})
-                await _write(send, b"".join(form.opening() for form in self._forms.values()))
-                data = b"".join([self._said(*news) for news in await group.events()])
-                while group.running:
+                await _write(send, b"".join(form.opening() for form in self._open.values()))
+                data = b""
+                while self._open:
                     await _write(send, data)
                     data = b"".join([self._said(*news) for news in await group.events()])
         except ClientGone:
@@ -88,15 +88,15 @@ class StreamedAnswer(Response):
 
     def _said(self, generation: Generation, event: Event) -> bytes:
         """What `event` adds to the stream."""
-        if not generation.running:
+        form = self._open.get(event.request_id)
+        if form is None:
             return b""
-        form, answer = self._forms[generation.request.id], generation.answer
-        before = answer.tokens
         deltas = generation.take(event)
-        if generation.failure is not None:
-            return form.failure(generation.failure)
-        data = form.window(deltas) if answer.tokens > before or deltas else b""
-        return data if answer.finish is None else data + form.closing()
+        data = form.window(deltas) if event.tokens or deltas else b""
+        if generation.running:
+            return data
+        del self._open[event.request_id]
+        return data + (form.closing() if generation.failure is None else form.failure(generation.failure))
 
 
 def sse(body: Any) -> bytes:

@@ -37,8 +37,7 @@ class Mailbox:
     async def take(self) -> list[Event]:
         """All that has come, at least one event.
 
-        What came of one request meanwhile is one event, so a client that reads slowly gets larger ones; but
-        where log-probabilities were asked for, each token is an event, so that it is known what it adds.
+        What came of one request meanwhile is one event, so a client that reads slowly gets larger ones.
 
         Raises:
             ClientGone: nobody wants it any more.
@@ -49,7 +48,7 @@ class Mailbox:
         if self._abandoned:
             raise ClientGone
         events, self._events = self._events, []
-        return events if len(events) == 1 and not events[0].logprobs else _joined(events)
+        return events if len(events) == 1 else _joined(events)
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -57,31 +56,29 @@ class Mailbox:
 
 
 def _joined(events: Sequence[Event]) -> list[Event]:
-    """One event for each request, or one for each token that has log-probabilities."""
-    joined: list[Event] = []
-    last: dict[str, int] = {}  # where the latest event of a request is
+    """One event for each request."""
+    joined: dict[str, Event] = {}
     for event in events:
-        place = last.get(event.request_id)
-        if event.logprobs:
-            joined += _by_token(event)
-        elif place is None or joined[place].logprobs:
-            joined.append(event)
-        else:
-            before = joined[place]
-            cached = max(before.cached_tokens, event.cached_tokens)
-            joined[place] = replace(event, tokens=before.tokens + event.tokens, cached_tokens=cached)
-            continue
-        last[event.request_id] = len(joined) - 1
-    return joined
+        before = joined.get(event.request_id)
+        if before is not None:
+            event = replace(
+                event,
+                tokens=before.tokens + event.tokens,
+                cached_tokens=max(before.cached_tokens, event.cached_tokens),
+                logprobs=before.logprobs + event.logprobs,
+            )
+        joined[event.request_id] = event
+    return list(joined.values())
 
 
-def _by_token(event: Event) -> list[Event]:
-    """`event` in parts of one token; the last one has its end."""
-    end = len(event.tokens) - 1
-    return [
-        replace(event, tokens=(token,), logprobs=(told,), finish=event.finish if place == end else None)
-        for place, (token, told) in enumerate(zip(event.tokens, event.logprobs, strict=True))
+def by_token(event: Event) -> list[Event]:
+    """`event`, whose tokens have log-probabilities, in parts of one token; the last one has its end."""
+    parts = [
+        replace(event, tokens=(token,), finish=None, error=None, logprobs=(told,))
+        for token, told in zip(event.tokens, event.logprobs, strict=True)
     ]
+    parts[-1] = replace(parts[-1], finish=event.finish, error=event.error)
+    return parts
 
 
 class Streams:
