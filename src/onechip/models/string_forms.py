@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import llguidance
 
-ANY = "(?s:.*)"
+_ANY = "(?s:.*)"
+_SYNTAX = re.compile(r"\\.|[\[\]()|]", re.DOTALL)
+"""What is escaped, which is passed over, or else what opens, closes and divides."""
 
 _DATE = (
     "[0-9]{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])"
@@ -57,25 +60,20 @@ def search(pattern: str) -> str:
 
 def _padded(alternative: str) -> str:
     """An alternative with any text before and behind, unless it is anchored there."""
-    before, behind = ANY, ANY
+    before, behind = _ANY, _ANY
     if alternative.startswith("^"):
         before, alternative = "", alternative[1:]
-    if alternative.endswith("$") and not _escaped(alternative, len(alternative) - 1):
-        behind, alternative = "", alternative[:-1]
+    body = alternative.removesuffix("$")
+    if body != alternative and (len(body) - len(body.rstrip("\\"))) % 2 == 0:  # it is not escaped
+        behind, alternative = "", body
     return f"{before}(?:{alternative}){behind}"
-
-
-def _escaped(pattern: str, position: int) -> bool:
-    before = pattern[:position]
-    return (len(before) - len(before.rstrip("\\"))) % 2 == 1
 
 
 def _alternatives(pattern: str) -> Iterator[str]:
     """What stands between the bars of a regex that are in no group and no class."""
     depth, in_class, start = 0, False, 0
-    for position, character in enumerate(pattern):
-        if _escaped(pattern, position):
-            continue
+    for found in _SYNTAX.finditer(pattern):
+        character = found[0]
         if in_class:
             in_class = character != "]"
         elif character == "[":
@@ -83,6 +81,6 @@ def _alternatives(pattern: str) -> Iterator[str]:
         elif character in "()":
             depth += 1 if character == "(" else -1
         elif character == "|" and depth == 0:
-            yield pattern[start:position]
-            start = position + 1
+            yield pattern[start : found.start()]
+            start = found.end()
     yield pattern[start:]
