@@ -16,7 +16,7 @@ from onechip.models.chat_parser import CallArguments, CallClose, CallOpen, Delta
 from onechip.models.tokenizer import Tokenizer
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
-KEYS = ("name", "parameters", "arguments", "type", "id", "function")
+_KEYS = ("name", "parameters", "arguments", "type", "id", "function")
 """Keys that a call may begin with; an answer that begins with another is text."""
 
 _HEAD = re.compile(r'\s*(?:\[\s*)?(?:\{\s*(?:"(?P<key>[^"]*)(?P<quote>")?)?)?')
@@ -93,8 +93,8 @@ class JsonCallParser:
         assert head is not None  # it also matches nothing at all
         key = head["key"]
         if head["quote"] is not None:
-            self._state = "whole" if key in KEYS else "text"
-        elif head.end() < len(self._held) or (key and not any(known.startswith(key) for known in KEYS)):
+            self._state = "whole" if key in _KEYS else "text"
+        elif head.end() < len(self._held) or (key and not any(known.startswith(key) for known in _KEYS)):
             self._state = "text"
 
     def _pass_markers(self) -> None:

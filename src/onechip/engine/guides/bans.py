@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from onechip.engine.guides.masks import Mask, forbid
+from onechip.engine.guides.masks import Mask, allow, forbid
 from onechip.errors import EngineError
 
 
@@ -47,11 +47,9 @@ class AllowedTokens:
         Args:
             tokens: ids, at least one.
         """
-        words = np.zeros(max(tokens) // 32 + 1, np.uint32)
-        np.bitwise_or.at(
-            words, [token // 32 for token in tokens], [np.uint32(1 << token % 32) for token in tokens]
-        )
-        self._words = words
+        self._words = np.zeros(max(tokens) // 32 + 1, np.uint32)
+        for token in tokens:
+            allow(self._words, token)
 
     def forbid(self, allowed: Mask) -> None:
         count = len(self._words)

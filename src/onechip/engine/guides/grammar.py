@@ -162,7 +162,7 @@ class Grammars:
         if not options:
             raise RequestError(f"{param} is empty: it must list at least one text.", param=param)
         literals = " | ".join(json.dumps(option) for option in options)
-        return self._of_lark(f"start: CHOICE\nCHOICE: {literals}", param)
+        return self.lark(f"start: CHOICE\nCHOICE: {literals}", param)
 
     def lark(self, text: str, param: str) -> Grammar:
         """What a grammar in llguidance's dialect of Lark allows, from its rule `start`.
@@ -170,7 +170,12 @@ class Grammars:
         Raises:
             RequestError: it cannot be compiled; line and column are said.
         """
-        return self._of_lark(text, param)
+        try:
+            return self._compiled(llguidance.LLMatcher.grammar_from_lark(text))
+        except ValueError as error:
+            raise RequestError(
+                f"{param} cannot be compiled: {_first_line(str(error))}.", param=param
+            ) from None
 
     def ebnf(self, text: str, param: str) -> Grammar:
         """As `lark`, but `text` may also be GBNF (llama.cpp's EBNF, with `root ::= ...`), as vLLM takes both.
@@ -178,13 +183,11 @@ class Grammars:
         Raises:
             RequestError: it cannot be compiled; line and column are said.
         """
-        if "::=" not in text:
-            return self._of_lark(text, param)
         try:
-            text = any_to_lark(text)
+            text = any_to_lark(text) if "::=" in text else text
         except Exception as error:  # the library raises plain Exception too
             raise RequestError(f"{param} cannot be compiled: {error}.", param=param) from None
-        return self._of_lark(text, param)
+        return self.lark(text, param)
 
     def calls(
         self, tools: Sequence[Mapping[str, Any]], *, required: bool, many: bool = True, param: str = "tools"
@@ -203,15 +206,7 @@ class Grammars:
             RequestError: the schema of a tool cannot be held to; it says which, where and why.
         """
         text = call_grammar(self._tokenizer, tools, required=required, many=many, param=param)
-        return self._of_lark(text, param)
-
-    def _of_lark(self, text: str, param: str) -> Grammar:
-        try:
-            return self._compiled(llguidance.LLMatcher.grammar_from_lark(text))
-        except ValueError as error:
-            raise RequestError(
-                f"{param} cannot be compiled: {_first_line(str(error))}.", param=param
-            ) from None
+        return self.lark(text, param)
 
     def _compile(self, grammar: str) -> Grammar:
         """Compile what llguidance's `grammar_from_*` gave. Raises ValueError with its message."""

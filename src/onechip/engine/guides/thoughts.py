@@ -13,7 +13,7 @@ from onechip.engine.types import Guide
 from onechip.models.chat_parser import ThoughtMarkers
 from onechip.models.tokenizer import Tokenizer
 
-MARGIN = 64
+_MARGIN = 64
 """How many tokens before the end of a budget the first end of a sentence ends the thoughts; a quarter of a
 small budget.
 """
@@ -43,7 +43,7 @@ class ThoughtBudget:
         self._tokenizer = tokenizer
         self._markers = markers
         self._left = budget
-        self._margin = min(MARGIN, budget // 4)
+        self._margin = min(_MARGIN, budget // 4)
         self._inside = opened
         self._tail: list[int] = []
         newline = tokenizer.encode("\n")

@@ -24,13 +24,11 @@ class Vocabulary:
     text that clients get. Special tokens and stop ids are no text: no regex and no string matches them.
 
     Attributes:
-        size: rows of the model's logits.
         stop_ids: tokens that end an answer.
         known: which rows have a token; see engine.types.Guide for the layout. Others never come.
     """
 
     backend: llguidance.LLTokenizer
-    size: int
     stop_ids: frozenset[int]
     known: Mask
 
@@ -51,7 +49,7 @@ class Vocabulary:
         backend = llguidance.LLTokenizer(spelled, eos_token=sorted(stop_ids), slices=_SLICES)
         bits = np.zeros(32 * -(-size // 32), np.uint8)
         bits[:size] = [bool(token) for token in spelled.tokens]
-        return cls(backend, size, stop_ids, np.packbits(bits, bitorder="little").view(np.uint32))
+        return cls(backend, stop_ids, np.packbits(bits, bitorder="little").view(np.uint32))
 
 
 class _Spelled(llguidance.TokenizerWrapper):
