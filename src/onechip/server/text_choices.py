@@ -73,12 +73,7 @@ class TextForm:
         """What gives each choice's events their form."""
         each = len(self._group.choices) // len(self._prompts)
         return [
-            TextChunks(
-                self._reply,
-                place,
-                self._tokens(place // each, generation.answer),
-                self._prompt_ids(place // each),
-            )
+            TextChunks(self._reply, place, self._tokens(place // each, generation.answer))
             for place, generation in enumerate(self._group.choices)
         ]
 
@@ -115,7 +110,7 @@ class TextForm:
         tokens = self._tokens(prompt, answer)
         choice.text = tokens.prompt + choice.text
         tokens.tell(choice)
-        choice.prompt_token_ids = self._prompt_ids(prompt)
+        choice.prompt_token_ids = tokens.prompt_ids
         if self._body.prompt_logprobs is not None:
             scored = self._scored(prompt)
             choice.prompt_logprobs = prompt_logprobs(self._names, self._body.prompt_logprobs, scored)
@@ -127,9 +122,6 @@ class TextForm:
     def _scored(self, prompt: int) -> Answer | None:
         generation = self._group.scored[prompt] if self._group.scored else None
         return generation.answer if generation else None
-
-    def _prompt_ids(self, prompt: int) -> list[int] | UnsetType:
-        return self._prompts[prompt].ids if self._body.return_token_ids else UNSET
 
 
 def _text(deltas: Sequence[Delta]) -> str:
@@ -158,6 +150,7 @@ class TextTokens:
 
     Attributes:
         prompt: what is shown of the prompt.
+        prompt_ids: its tokens, if they are told.
     """
 
     def __init__(
@@ -173,6 +166,7 @@ class TextTokens:
         self._names, self._most = names, body.logprobs
         self._with_ids = bool(body.return_token_ids)
         self._before: TextLogprobs | None = None
+        self.prompt_ids = prompt.ids if body.return_token_ids else UNSET
         self.prompt = prompt.shown(names.tokenizer, skip_special) if body.echo else ""
         self._places = TextPlaces(names.tokenizer, skip_special, len(self.prompt))
         if body.echo and body.logprobs is not None:
@@ -196,25 +190,22 @@ class TextTokens:
 class TextChunks:
     """The events of a streamed choice."""
 
-    def __init__(
-        self, reply: TextCompletion, place: int, tokens: TextTokens, prompt_ids: list[int] | UnsetType
-    ) -> None:
+    def __init__(self, reply: TextCompletion, place: int, tokens: TextTokens) -> None:
         """Nothing is sent yet.
 
         Args:
             reply: has what is the same in all events.
             place: of the choice among the others.
-            prompt_ids: what the first event is to say of the prompt.
         """
         self._reply = reply
         self._place = place
         self._tokens = tokens
-        self._prompt_ids = prompt_ids
 
     def opening(self) -> list[TextChoice]:
-        if not self._tokens.prompt and self._prompt_ids is UNSET:
+        told = self._tokens
+        if not told.prompt and told.prompt_ids is UNSET:
             return []
-        return [TextChoice(index=self._place, text=self._tokens.prompt, prompt_token_ids=self._prompt_ids)]
+        return [TextChoice(index=self._place, text=told.prompt, prompt_token_ids=told.prompt_ids)]
 
     def window(self, deltas: Sequence[Delta]) -> list[TextChoice]:
         choice = TextChoice(index=self._place, text=_text(deltas))
