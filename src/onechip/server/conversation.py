@@ -20,7 +20,7 @@ from onechip.models.tokenizer import Tokenizer
 from onechip.server.answer import Reader, TextReader
 from onechip.server.constraints import CallRule, Constraints, ToolDefinition, forms_of
 from onechip.server.group import Group, submit
-from onechip.server.orders import ONE_CHOICE, Choices, Task
+from onechip.server.orders import Choices, Task
 from onechip.server.parsing import check_reserved
 from onechip.server.sampling import Limits
 from onechip.server.schemas import Function, Sampling, Tool
@@ -98,8 +98,8 @@ async def begin_text(
     sampling: Sampling,
     limits: Limits,
     request_id: str,
-    structure: Structure | None = None,
-    choices: Choices = ONE_CHOICE,
+    structure: Structure | None,
+    choices: Choices,
 ) -> Group:
     """Let the engine continue each of `prompts` (token ids) as it stands, without a chat.
 

@@ -41,9 +41,6 @@ class Choices:
     prompt_logprobs: int | None = None
 
 
-ONE_CHOICE = Choices()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
     """What is asked of each answer to one prompt.
