@@ -248,10 +248,10 @@ class ArgumentRules:
                 pairs.append((f"{self._rules.key(name)} {value}", name in needed))
             elif name in needed:
                 raise SchemaError(path, "is required, but nothing may be there")
-        least, most = _count(node, "minProperties", where), _count(node, "maxProperties", where)
+        least, most = _range(node, "Properties", where)
         if least > len(needed):
             raise SchemaError(f"{where}.minProperties", "cannot be held to beyond what is required")
-        if "maxProperties" in node and (most < len(pairs) or others is not False):
+        if most is not None and (most < len(pairs) or others is not False):
             raise SchemaError(f"{where}.maxProperties", "cannot be held to")
         extra = ""
         if others is not False:
@@ -279,22 +279,19 @@ class ArgumentRules:
         others = node.get("items", "prefixItems" not in node)
         if isinstance(others, list):
             raise SchemaError(f"{where}.items", "is a list, as in older drafts: call it prefixItems")
-        least, most = _count(node, "minItems", where), _count(node, "maxItems", where, len(ahead))
-        bounded = "maxItems" in node or others is False
-        most = min(most, len(ahead)) if others is False else most
+        least, most = _range(node, "Items", where)
+        if others is False:
+            most = len(ahead) if most is None else min(most, len(ahead))
+        if most is not None and least > most:
+            raise SchemaError(f"{where}.minItems", "is more than there can be")
         elements = [
             self._of_optional(item, f"{where}.prefixItems[{index}]", index >= least)
-            for index, item in enumerate(ahead)
+            for index, item in enumerate(ahead[:most])
         ]
-        if bounded:
-            elements = elements[:most]
-        more = least - len(elements)
-        if bounded and (least > most or (more > 0 and others is False)):
-            raise SchemaError(f"{where}.minItems", "is more than there can be")
         tail = ""
-        if others is not False and (not bounded or most > len(elements)):
+        if most is None or most > len(elements):
+            more, room = least - len(elements), None if most is None else most - len(elements)
             item = self._of_optional(others, f"{where}.items", more <= 0)
-            room = most - len(elements) if bounded else None
             if elements:
                 tail = _repeated(f'("," {item})', more, room)
             else:
@@ -318,12 +315,11 @@ class ArgumentRules:
                 known = ", ".join(FORMATS)
                 raise SchemaError(f"{where}.format", f"is {node['format']!r}; known are {known}")
             forms.append(form)
-        if "minLength" in node or "maxLength" in node:
-            least, most = _count(node, "minLength", where), _count(node, "maxLength", where)
-            limit = most if "maxLength" in node else ""
-            if "maxLength" in node and least > most:
-                raise SchemaError(f"{where}.minLength", "is more than maxLength")
-            forms.append(f"(?s:.{{{least},{limit}}})")
+        least, most = _range(node, "Length", where)
+        if most is not None and least > most:
+            raise SchemaError(f"{where}.minLength", "is more than maxLength")
+        if least or most is not None:
+            forms.append(f"(?s:.{_braces(least, most)})")
         return self._rules.rule(self._rules.string(" & ".join(f"/{form}/" for form in forms) or ANY_TEXT))
 
     def _number(self, name: str, node: Mapping[str, Any], where: str) -> str:
@@ -349,12 +345,25 @@ def _with_integer(types: frozenset[str]) -> frozenset[str]:
 
 def _repeated(expression: str, least: int, most: int | None) -> str:
     """`expression` so many times; llguidance has no repetition whose upper end is 0."""
-    return "" if most == 0 else f"{expression}{{{max(least, 0)},{'' if most is None else most}}}"
+    return "" if most == 0 else f"{expression}{_braces(max(least, 0), most)}"
 
 
-def _count(node: Mapping[str, Any], keyword: str, where: str, default: int = 0) -> int:
+def _braces(least: int, most: int | None) -> str:
+    return f"{{{least},{'' if most is None else most}}}"
+
+
+def _range(node: Mapping[str, Any], counted: str, where: str) -> tuple[int, int | None]:
+    """How many there must be and how many there may be, None without end; `counted` such as `Items`."""
+    least, most = f"min{counted}", f"max{counted}"
+    return (
+        _count(node, least, where) if least in node else 0,
+        _count(node, most, where) if most in node else None,
+    )
+
+
+def _count(node: Mapping[str, Any], keyword: str, where: str) -> int:
     """The value of a keyword that counts something, `_ENOUGH` at the most."""
-    value = node.get(keyword, default)
+    value = node[keyword]
     if type(value) not in (int, float) or value < 0 or value % 1 != 0:
         raise SchemaError(f"{where}.{keyword}", "is no whole number from 0 on")
     return min(int(value), _ENOUGH)
