@@ -19,7 +19,10 @@ import psutil
 import pytest
 
 from onechip.cache import cache_root
+from onechip.chat import commands
 from onechip.chat.answer import Answer, Piece
+from onechip.chat.conversation import Conversation
+from onechip.chat.screen import Screen
 from onechip.chat.server import Server, events
 from onechip.chat.settings import Settings
 from onechip.config import ChatConfig, ServeConfig
@@ -307,6 +310,23 @@ def test_an_answer_of_another_server_and_its_figures() -> None:
     assert answer.message["tool_calls"] == [{"type": "function", **call}]
 
 
+def test_tools_that_can_not_be_read_leave_those_that_are_there(tmp_path: Path) -> None:
+    settings, screen = Settings(tools=[{"type": "function", "function": TOOL}]), Screen(talks=False)
+    conversation = Conversation(Server("http://127.0.0.1:1"), "m", settings, screen)
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    (tmp_path / "nameless.json").write_text('[{"parameters": {}}]')
+    for path, why in (
+        ("~nobody-of-this-name/tools.json", "cannot be read"),
+        (f"{tmp_path}/deep.json", "nested too deep"),
+        (f"{tmp_path}/nameless.json", "without a name"),
+    ):
+        with pytest.raises(UsageError, match=why):
+            commands.run(f"/tools {path}", conversation, screen, input)
+        assert [tool["function"] for tool in settings.tools] == [TOOL]
+    commands.run("/tools", conversation, screen, input)
+    assert settings.tools == []
+
+
 def test_settings_and_addresses() -> None:
     settings = Settings()
     for name, value in (("top_k", "5"), ("seed", "7"), ("seed", ""), ("thinking", "none")):
@@ -316,6 +336,7 @@ def test_settings_and_addresses() -> None:
     for name, value in (("top_k", "1.5"), ("min_p", "nan"), ("thinking", "hard"), ("thoughts", "no")):
         with pytest.raises(UsageError, match=name):
             settings.set(name, value)
+    settings.set("seed", "9" * 400)  # beyond any float; the server says what it takes
     with pytest.raises(UsageError, match="http://host:port"):
         ChatConfig(url="localhost:8000")
     keys = {"OPENAI_API_KEY": "theirs"}

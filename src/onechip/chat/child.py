@@ -30,7 +30,7 @@ class Child:
     """
 
     def __init__(self, model: str) -> None:
-        """Start it. Raises EngineError if it ends before its port is open."""
+        """Start it; its port is not open yet."""
         # In a session of its own, since the Ctrl-C that ends an answer is not meant for it.
         self._process = subprocess.Popen(
             [sys.executable, "-m", "onechip.cli", "serve", model, "--port", "0"],

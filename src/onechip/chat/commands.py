@@ -50,9 +50,10 @@ def run(line: str, conversation: Conversation, screen: Screen, read_result: Read
                 settings.set(setting, value.strip())
             screen.say(settings.describe())
         case "tools":
-            settings.tools = []
             if rest:
                 settings.load_tools(rest)
+            else:
+                settings.tools = []
             screen.say(f"{len(settings.tools)} tools.")
         case _:
             raise UsageError(f"There is no command /{name}: /help lists them.")

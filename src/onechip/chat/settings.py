@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,7 @@ class Settings:
                 number = kind(value)
             except ValueError:
                 number = math.nan
-            if not math.isfinite(number):
+            if isinstance(number, float) and not math.isfinite(number):
                 wanted = "a whole number" if kind is int else "a number"
                 raise UsageError(f"{name} {value!r} is not {wanted}.")
             self.numbers[name] = number
@@ -64,9 +65,11 @@ class Settings:
     def load_tools(self, path: str) -> None:
         """Take the tools of a JSON file, one or a list, whole or only the functions. Raises UsageError."""
         try:
-            found = json.loads(Path(path).expanduser().read_text("utf-8"))
+            found = json.loads(Path(os.path.expanduser(path)).read_text("utf-8"))
         except OSError as error:
             raise UsageError(f"{path} cannot be read: {error.strerror}.") from None
+        except RecursionError:
+            raise UsageError(f"{path} is nested too deep.") from None
         except ValueError as error:
             raise UsageError(f"{path} is not JSON: {error}.") from None
         self.tools = [_tool(tool, path) for tool in (found if isinstance(found, list) else [found])]
