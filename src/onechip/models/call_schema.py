@@ -74,7 +74,7 @@ class ArgumentRules:
         return self._one_of(self._alternatives(self._joined({"type": "object"}, self._root, ""), ""))
 
     def _one_of(self, expressions: Sequence[str]) -> str:
-        return self._rules.rule(" | ".join(expressions))
+        return expressions[0] if len(expressions) == 1 else self._rules.rule(" | ".join(expressions))
 
     def _of(self, node: Any, where: str) -> str:
         """What satisfies `node`."""
