@@ -20,9 +20,6 @@ import argparse
 import asyncio
 import contextlib
 import json
-import re
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -33,13 +30,14 @@ from typing import Any, NamedTuple
 import httpx
 import jsonschema
 
+from onechip.chat.child import served
 from onechip.errors import OnechipError
 from onechip.ladder import data
 from onechip.ladder.data import Question, QuestionSet
 
 MODES = ("auto", "strict", "required")
 ENDS = ("stop", "length", "tool_calls")
-START_S = 600.0
+LOAD_S = 600.0
 ANSWER_S = 600.0
 SHOWN = 5
 """Faults that are printed, of each mode."""
@@ -194,31 +192,21 @@ def _is_right(answered: Answered, headline: str) -> bool:
 @contextlib.contextmanager
 def server(model: str) -> Iterator[str]:
     """`onechip serve MODEL` on a free port; its URL. Raises OnechipError if it does not come up."""
-    command = [sys.executable, "-m", "onechip.cli", "serve", model, "--port", "0"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        said: list[str] = []
-        try:
-            for line in process.stderr:
-                said.append(line)
-                if found := re.search(r"Listening on (\S+);", line):
-                    break
-            else:
-                raise OnechipError(f"The server did not start: {''.join(said)[-2000:]}")
-            _wait_until_ready(found[1], process)
-            yield found[1]
-        finally:
-            process.terminate()
-            process.communicate()
+    with served(model) as child:
+        deadline = time.monotonic() + LOAD_S
+        while not _is_ready(child.url):
+            child.check()
+            if time.monotonic() > deadline:
+                raise OnechipError("The server did not become ready.")
+            time.sleep(0.2)
+        yield child.url
 
 
-def _wait_until_ready(url: str, process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + START_S
-    while process.poll() is None and time.monotonic() < deadline:
-        if httpx.get(f"{url}/ready").status_code == 200:
-            return
-        time.sleep(0.2)
-    raise OnechipError("The server did not become ready.")
+def _is_ready(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/ready").status_code == 200
+    except httpx.TransportError:  # it has ended; the child says why
+        return False
 
 
 def write(path: Path, answers: Sequence[Answered], mode: str) -> None:
@@ -227,6 +215,20 @@ def write(path: Path, answers: Sequence[Answered], mode: str) -> None:
         for answered in answers:
             row = {"mode": mode, "id": answered.question.id, "status": answered.status}
             file.write(json.dumps(row | {"answer": answered.body}, ensure_ascii=False) + "\n")
+
+
+def run(given: argparse.Namespace, modes: Sequence[str]) -> int:
+    """Asks and reports; returns how many answers are not what they must be."""
+    (questions,) = data.load("bfcl", given.data, given.max_tokens)
+    questions = replace(questions, questions=questions.questions[: given.questions])
+    faulty = 0
+    with contextlib.nullcontext(given.url) if given.url else server(given.model) as url:
+        for mode in modes:
+            answers, seconds = asyncio.run(ask(url, questions, mode, given.at_once, given.max_tokens))
+            faulty += report(answers, mode, seconds, questions)
+            if given.out:
+                write(given.out, answers, mode)
+    return faulty
 
 
 def main() -> None:
@@ -243,18 +245,10 @@ def main() -> None:
     modes = given.modes.split(",")
     if unknown := set(modes) - set(MODES):
         words.error(f"--modes: there is no {', '.join(sorted(unknown))}; there are {', '.join(MODES)}")
-    faulty = 0
     try:
-        (questions,) = data.load("bfcl", given.data, given.max_tokens)
+        faulty = run(given, modes)
     except OnechipError as error:
         raise SystemExit(f"{error}") from None
-    questions = replace(questions, questions=questions.questions[: given.questions])
-    with contextlib.nullcontext(given.url) if given.url else server(given.model) as url:
-        for mode in modes:
-            answers, seconds = asyncio.run(ask(url, questions, mode, given.at_once, given.max_tokens))
-            faulty += report(answers, mode, seconds, questions)
-            if given.out:
-                write(given.out, answers, mode)
     raise SystemExit(1 if faulty else 0)
 
 

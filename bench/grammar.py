@@ -25,6 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from onechip.engine.guides.grammar import Grammar, Grammars
+from onechip.engine.guides.masks import has
 from onechip.models.gguf.file import GgufFile
 from onechip.models.gguf.metadata import Metadata
 from onechip.models.gguf.tokenizer import tokenizer_json
@@ -125,7 +126,7 @@ def mask_times(grammar: Grammar, ids: list[int], vocab: int) -> list[float]:
         began = time.thread_time()
         guide.forbid(allowed)
         seconds.append(time.thread_time() - began)
-        if not int(allowed[id // 32]) >> id % 32 & 1:
+        if not has(allowed, id):
             raise SystemExit(f"Token {id} of the answer is not allowed: bench/grammar.py is wrong.")
         guide.take(id)
     return seconds

@@ -173,7 +173,7 @@ def main() -> None:
                 cache_dir=Path(cache),
             )
         )
-    bench = Bench(askers, askers["reuse"].engine._loaded.config.vocab)
+    bench = Bench(askers, askers["reuse"].engine.tokenizer.vocab_size)
     for number in range(args.repeats):
         bench.chat(number, args.turns)
         bench.system_prompt(number, args.system, args.crowd)
