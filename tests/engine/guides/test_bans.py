@@ -52,6 +52,18 @@ def test_only_allowed_tokens(tokens: list[int]) -> None:
     assert allowed(guide) == set(tokens)
 
 
+def test_a_token_that_only_the_tokenizer_knows_never_comes() -> None:
+    stranger = 96  # the mask ends before it
+    assert allowed(BadWords([[stranger], [1]])) == set(range(VOCABULARY)) - {1}
+    assert allowed(AllowedTokens([1, stranger])) == {1}
+    for guide, says in (
+        (AllowedTokens([stranger]), "allowed_token_ids"),
+        (GivenText([stranger]), "token 96"),
+    ):
+        with pytest.raises(EngineError, match=says):
+            allowed(guide)
+
+
 def test_nothing_left_is_said_by_name() -> None:
     with pytest.raises(EngineError, match="bad_words"):
         BadWords([[2]]).forbid(np.array([0b100, 0, 0], np.uint32))

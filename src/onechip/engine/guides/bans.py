@@ -52,8 +52,8 @@ class AllowedTokens:
             allow(self._words, token)
 
     def forbid(self, allowed: Mask) -> None:
-        count = len(self._words)
-        allowed[:count] &= self._words
+        count = min(len(self._words), len(allowed))
+        allowed[:count] &= self._words[:count]
         allowed[count:] = 0
         if not allowed.any():
             raise EngineError(

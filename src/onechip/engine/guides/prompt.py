@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from onechip.engine.guides.masks import Mask, keep_only
+from onechip.errors import EngineError
 
 
 class GivenText:
@@ -21,7 +22,10 @@ class GivenText:
 
     def forbid(self, allowed: Mask) -> None:
         if self._taken < len(self._tokens):
-            keep_only(allowed, self._tokens[self._taken])
+            token = self._tokens[self._taken]
+            keep_only(allowed, token)
+            if not allowed.any():
+                raise EngineError(f"The prompt has token {token}, which the model does not know.")
 
     def take(self, token: int) -> None:
         self._taken += 1
