@@ -59,6 +59,17 @@ def test_whatever_is_allowed_satisfies_the_schema(name: str) -> None:
     assert ended > walks / 2
 
 
+def test_text_is_written_without_the_tokens_that_only_the_tokenizer_knows() -> None:
+    tokenizer = grammars("chatml")[1]
+    vocab = tokenizer.vocab_size - 1
+    text = tokenizer.decode([vocab] * 2)
+    grammar = Grammars(tokenizer, vocab).choice([text], "choice")
+    ids = walk(grammar.guide(), tokenizer, vocab, random.Random(0))
+    assert ids is not None
+    assert max(ids) < vocab
+    assert tokenizer.decode(ids) == text
+
+
 def test_json_is_compact_but_may_have_the_blanks_that_models_have_learnt() -> None:
     grammar = grammars("acorn")[0].json_object("response_format")
     for text in ('{"a":1,"b":[1,2]}', '{"a": 1, "b": [1, 2]}', "{}"):

@@ -63,17 +63,17 @@ class _Spelled(llguidance.TokenizerWrapper):
         self.tokens = tokens + [b""] * (size - len(tokens))
         markup = tokenizer.special_ids | stop_ids
         self.special_token_ids = sorted(id for id in markup if id < size)
+        self._no_text = markup.union(range(size, tokenizer.vocab_size))
         self.eos_token_id = min(stop_ids)
         self._tokenizer = tokenizer
-        self._markup = markup
 
     def __call__(self, text: str | bytes) -> list[int]:
         """Ids of text in the middle of an answer. Where a grammar leaves no choice, these are forced."""
         text = text.decode() if isinstance(text, bytes) else text
         ids: list[int] = []
         for id in self._encode(text):
-            if id in self._markup:  # it is spelled out, but it is text
-                spelled = self.tokens[id].decode()
+            if id in self._no_text:  # it is spelled out, but it is text
+                spelled = self._tokenizer.token_bytes(id).decode()
                 ids += self._encode(spelled[:1]) + self._encode(spelled[1:])
             else:
                 ids.append(id)
@@ -85,8 +85,7 @@ class _Spelled(llguidance.TokenizerWrapper):
         if self._spelling(ids) == text.encode():
             return ids
         ids = self._tokenizer.encode("\n" + text)
-        ahead = next(count for count in range(len(ids) + 1) if self._spelling(ids[:count]).endswith(b"\n"))
-        return ids[ahead:]
+        return next(ids[ahead:] for ahead in range(len(ids)) if self._spelling(ids[ahead:]) == text.encode())
 
     def _spelling(self, ids: Sequence[int]) -> bytes:
-        return b"".join(self.tokens[id] for id in ids)
+        return b"".join(map(self._tokenizer.token_bytes, ids))
