@@ -105,13 +105,15 @@ class Schema:
 
     def property(self, name: str) -> Schema:
         """The schema of member `name` of an object."""
-        known = [node for node in self._nodes if name in (node.get("properties") or ())]
-        if known:
-            others = [node.get("additionalProperties") for node in self._nodes if node not in known]
-            return Schema(*(node["properties"][name] for node in known), *others, root=self._root)
-        if self._anything or any(node.get("additionalProperties") is True for node in self._nodes):
+        members = [node.get("properties") or {} for node in self._nodes]
+        known = any(name in named for named in members)
+        said = [
+            named.get(name, node.get("additionalProperties"))
+            for named, node in zip(members, self._nodes, strict=True)
+        ]
+        if not known and (self._anything or any(node is True for node in said)):
             return Schema()
-        return Schema(*self._said("additionalProperties"), root=self._root)
+        return Schema(*said, root=self._root)
 
     def element(self, index: int) -> Schema:
         """The schema of an array's element; those from `ahead` on have the same."""
@@ -119,10 +121,6 @@ class Schema:
         if self._anything or any(node is True for node in said):
             return Schema()
         return Schema(*said, root=self._root)
-
-    def _said(self, keyword: str) -> list[Mapping[str, Any]]:
-        """What the alternatives say of `keyword`, where it is an object."""
-        return [node[keyword] for node in self._nodes if isinstance(node.get(keyword), Mapping)]
 
     def _alternatives(self, nodes: Iterable[Any]) -> list[Mapping[str, Any]]:
         """The nodes and what they may be instead: targets of $ref, members of anyOf, oneOf and allOf."""
