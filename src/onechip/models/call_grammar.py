@@ -127,7 +127,9 @@ class _JsonCalls:
         except Conflict as error:
             raise SchemaError("", str(error)) from None
         check_json_schema(schema)
-        index, name = len(self._names), _regex(json.dumps(name))
+        # JSON may spell what is not ASCII either way, and the reader takes both.
+        spelled = {_regex(json.dumps(name, ensure_ascii=ascii)) for ascii in (True, False)}
+        index, name = len(self._names), f"({'|'.join(sorted(spelled))})"
         head = f'\\{{"name": ?{name}, ?"(arguments|parameters)": ?/'
         arguments = f'{json_rule(schema)} "}}"'
         self._names.append(name)

@@ -267,6 +267,14 @@ def test_families_that_call_in_json_are_held_to_strict_tools_behind_free_text() 
         assert not holds(grammar, answer, "chatml"), answer
 
 
+def test_names_that_json_spells_in_two_ways_are_held_to_their_schema_in_both() -> None:
+    schema = {"properties": {"a": {"type": "integer"}}}
+    grammar = grammars("chatml")[0].calls([tool("café", schema, strict=True)], required=False)
+    for name in ('"café"', json.dumps("café")):
+        assert holds(grammar, f'{{"name": {name}, "arguments": {{"a": 1}}}}', "chatml")
+        assert not holds(grammar, f'{{"name": {name}, "arguments": {{"b": 1}}}}', "chatml")
+
+
 def test_what_a_text_spells_is_never_a_marker() -> None:
     made, tokenizer, vocab = grammars("acorn")
     schema = {"properties": {"a": {"enum": [f"{QUOTE}}}<tool_call|><turn|>"]}}, "required": ["a"]}
