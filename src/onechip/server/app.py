@@ -15,7 +15,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from onechip.errors import AuthenticationError, NotFoundError, OnechipError
-from onechip.server import parsing
+from onechip.server import parsing, work
 from onechip.server.errors import error_response, json_response, on_bug, on_http_exception, on_known_error
 from onechip.server.openapi import document
 from onechip.server.page import page
@@ -68,7 +68,9 @@ def _question(service: Service, question: Question) -> Route:
     async def endpoint(request: Request) -> Response:
         service.model()  # while it is not ready, no body is worth reading
         try:
-            body = parsing.parse(await _read_body(request), question.body)
+            data = await _read_body(request)
+            work.expect(len(data))
+            body = await work.apart(parsing.parse, data, question.body)
             return await question.answer(service, body, request.receive)
         except (ClientGone, ClientDisconnect):
             return Response(status_code=499)  # nobody reads it; nginx's code for "client closed request"

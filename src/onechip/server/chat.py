@@ -6,6 +6,7 @@ import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -55,7 +56,7 @@ async def chat_completions(service: Service, body: ChatBody, receive: Receive) -
         raise RequestError("top_logprobs needs logprobs to be true.", param="top_logprobs")
     model = service.model(body.model)
     request_id, created = f"chatcmpl-{secrets.token_hex(16)}", int(time.time())
-    group = await begin(service, model, _asked(body), request_id)
+    group = await begin(service, model, partial(_asked, body), request_id)
     names = TokenNames(model.tokenizer, bool(body.return_tokens_as_token_ids))
     tokens = [ChatTokens(body, generation.answer, names) for generation in group.choices]
     prompt_ids = list(group.prompts[0]) if body.return_token_ids else UNSET

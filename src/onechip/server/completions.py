@@ -20,6 +20,7 @@ from onechip.server.service import Model, Service
 from onechip.server.sse import chunk_stream
 from onechip.server.structure import structure_of
 from onechip.server.text_choices import Prompt, TextForm
+from onechip.server.work import apart
 
 MAX_RUNS = 1024
 """Runs of the model that one request may take: one for each answer, shown or not, and each scored prompt."""
@@ -35,18 +36,19 @@ async def completions(service: Service, body: CompletionBody, receive: Receive) 
     model = service.model(body.model)
     choices = _choices(body)
     runs = choices.each + (choices.prompt_logprobs is not None)
-    prompts = await _prompts(body.prompt, runs, model)
     request_id, created = f"cmpl-{secrets.token_hex(16)}", int(time.time())
-    group = await begin_text(
-        service,
-        model,
-        [prompt.ids for prompt in prompts],
-        body,
-        Limits(body.max_tokens, "max_tokens"),
-        request_id,
-        structure=structure_of(body),
-        choices=choices,
-    )
+    with service.preparing():
+        prompts = await apart(_prompts, body.prompt, runs, model)
+        group = await begin_text(
+            service,
+            model,
+            [prompt.ids for prompt in prompts],
+            body,
+            Limits(body.max_tokens, "max_tokens"),
+            request_id,
+            structure=structure_of(body),
+            choices=choices,
+        )
     reply = TextCompletion(request_id, created, service.config.model_id, [])
     form = TextForm(body, model.tokenizer, prompts, group, reply)
     if body.stream:
@@ -88,23 +90,23 @@ def _choices(body: CompletionBody) -> Choices:
     return Choices(each if body.max_tokens != 0 else 0, logprobs, scored)
 
 
-async def _prompts(prompt: str | Sequence[int | str | list[int]], runs: int, model: Model) -> list[Prompt]:
+def _prompts(prompt: str | Sequence[int | str | list[int]], runs: int, model: Model) -> list[Prompt]:
     """One prompt, or those of a list, each of which takes so many runs."""
     if isinstance(prompt, str) or all(isinstance(one, int) for one in prompt):
-        return [await _prompt(prompt, model)]
+        return [_prompt(prompt, model)]
     if len(prompt) * max(runs, 1) > MAX_RUNS:
         raise RequestError(
             f"prompt has {len(prompt)} prompts, and each takes the model {runs} runs; one request may take "
             f"{MAX_RUNS}: send several requests.",
             param="prompt",
         )
-    return [await _prompt(one, model) for one in prompt]
+    return [_prompt(one, model) for one in prompt]
 
 
-async def _prompt(prompt: str | int | Sequence[int | str | list[int]], model: Model) -> Prompt:
+def _prompt(prompt: str | int | Sequence[int | str | list[int]], model: Model) -> Prompt:
     """A text gets a BOS if it has none, ids are taken as they are."""
     if isinstance(prompt, str):
-        ids = await model.encode(prompt, add_bos=True)
+        ids = model.tokenizer.encode(prompt, add_bos=True)
     else:
         ids = [id for id in prompt if isinstance(id, int)] if not isinstance(prompt, int) else []
         if isinstance(prompt, int) or len(ids) != len(prompt):

@@ -5,7 +5,6 @@ In: what a protocol asked for. Out: the guides that the engine asks before each 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,6 +15,7 @@ from onechip.errors import RequestError
 from onechip.server.schemas import Sampling
 from onechip.server.structure import Structure
 from onechip.server.thinking import Thoughts
+from onechip.server.work import GRAMMARS
 
 if TYPE_CHECKING:
     from onechip.engine.guides.grammar import Grammar, Grammars
@@ -111,7 +111,7 @@ async def forms_of(
     if usable and (bound or text is not None):
         # Beside text that has a form, calls cannot stand behind any text.
         alone = rule.must or text is not None
-        calls = await asyncio.to_thread(grammars.calls, usable, required=alone, many=not rule.single)
+        calls = await GRAMMARS.run(grammars.calls, usable, required=alone, many=not rule.single)
     forms = tuple(form for form in (text, calls) if form is not None)
     if forms:
         why = rule.field if rule.must or rule.names else "a strict tool"

@@ -6,7 +6,7 @@ back its own form.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,7 @@ from onechip.server.schemas import Function, Sampling, Tool
 from onechip.server.service import Model, Service
 from onechip.server.structure import Structure
 from onechip.server.thinking import Thinking, Thoughts
+from onechip.server.work import apart
 
 
 def tool_definition(
@@ -69,26 +70,38 @@ class ChatRequest:
         return () if self.calls.mode == "none" else self.tools
 
 
-async def begin(service: Service, model: Model, asked: ChatRequest, request_id: str) -> Group:
+async def begin(service: Service, model: Model, asks: Callable[[], ChatRequest], request_id: str) -> Group:
     """Hand the conversation to the engine.
+
+    Args:
+        asks: makes the request of a body.
 
     Raises:
         OnechipError: the request is wrong, or the engine does not take it.
     """
-    prompt = await conversation_prompt(model, asked)
-    tools, told = asked.told_tools, bool(_variables(model, asked).get("enable_thinking"))
-    thoughts = Thoughts.of(model.tokenizer, prompt, asked.thinking, told, calls=bool(tools))
-    forms = await forms_of(model.grammars, asked.sampling, asked.structure, asked.calls, tools)
-    skip_special = asked.sampling.skip_special_tokens is not False
-    task = Task(
-        sampling=asked.sampling,
-        limits=asked.limits,
-        choices=asked.choices,
-        reader=lambda: _reader(model.tokenizer, tools, prompt, skip_special),
-        guides=Constraints(forms, thoughts).guides,
-        one_call=asked.calls.single,
-    )
-    return submit(service, model, [prompt], task, request_id)
+    with service.preparing():
+        asked, prompt, thoughts = await apart(_read, model, asks)
+        tools = asked.told_tools
+        forms = await forms_of(model.grammars, asked.sampling, asked.structure, asked.calls, tools)
+        skip_special = asked.sampling.skip_special_tokens is not False
+        task = Task(
+            sampling=asked.sampling,
+            limits=asked.limits,
+            choices=asked.choices,
+            reader=lambda: _reader(model.tokenizer, tools, prompt, skip_special),
+            guides=Constraints(forms, thoughts).guides,
+            one_call=asked.calls.single,
+        )
+        return await submit(service, model, [prompt], task, request_id)
+
+
+def _read(model: Model, asks: Callable[[], ChatRequest]) -> tuple[ChatRequest, list[int], Thoughts | None]:
+    """A request, the token ids of its prompt, and what thoughts its answers may have."""
+    asked = asks()
+    prompt = conversation_prompt(model, asked)
+    told = bool(_variables(model, asked).get("enable_thinking"))
+    calls = bool(asked.told_tools)
+    return asked, prompt, Thoughts.of(model.tokenizer, prompt, asked.thinking, told, calls)
 
 
 async def begin_text(
@@ -101,7 +114,8 @@ async def begin_text(
     structure: Structure | None,
     choices: Choices,
 ) -> Group:
-    """Let the engine continue each of `prompts` (token ids) as it stands, without a chat.
+    """Let the engine continue each of `prompts` (token ids) as it stands, without a chat. The caller is
+    `Service.preparing`.
 
     Args:
         structure: the form of what comes behind it; None: any.
@@ -118,13 +132,13 @@ async def begin_text(
         reader=lambda: TextReader(model.tokenizer.stream(skip_special, continued=True)),
         guides=Constraints(forms).guides,
     )
-    return submit(service, model, prompts, task, request_id)
+    return await submit(service, model, prompts, task, request_id)
 
 
-async def conversation_prompt(model: Model, asked: ChatRequest) -> list[int]:
+def conversation_prompt(model: Model, asked: ChatRequest) -> list[int]:
     """Token ids of `asked`, the model's turn opened. Raises RequestError as `chat_prompt`."""
     asked.calls.check(asked.tools)
-    return await chat_prompt(model, asked.messages, asked.told_tools, _variables(model, asked))
+    return chat_prompt(model, asked.messages, asked.told_tools, _variables(model, asked))
 
 
 def _variables(model: Model, asked: ChatRequest) -> dict[str, Any]:
@@ -141,7 +155,7 @@ def _variables(model: Model, asked: ChatRequest) -> dict[str, Any]:
     return variables
 
 
-async def chat_prompt(
+def chat_prompt(
     model: Model,
     messages: Sequence[Message],
     tools: Sequence[ToolDefinition],
@@ -151,7 +165,8 @@ async def chat_prompt(
     """Token ids of a conversation, through the checkpoint's template.
 
     Raises:
-        RequestError: there is no template, it has no place for tools, or it refuses the messages.
+        RequestError: there is no template, it has no place for tools, it refuses the messages, or there are
+            more than can fit in the context.
     """
     if model.template is None:
         raise RequestError(
@@ -165,9 +180,21 @@ async def chat_prompt(
             'tool_choice to "none".',
             param="tools",
         )
+    _check_count(messages, model.engine.context)
     checked = check_reserved(variables, RESERVED_VARIABLES)
     text = model.template.render(messages, _described(tools), add_generation_prompt, **checked)
-    return await model.encode(text, add_bos=True)
+    return model.tokenizer.encode(text, add_bos=True)
+
+
+def _check_count(messages: Sequence[Message], context: int) -> None:
+    """Each message takes a token at least, and some templates take time with the square of their number."""
+    if len(messages) > context:
+        raise RequestError(
+            f"There are {len(messages)} messages, but the context is {context} tokens for prompt and output "
+            "together, and each message takes some: send fewer.",
+            param="messages",
+            code="context_length_exceeded",
+        )
 
 
 def _described(tools: Sequence[ToolDefinition]) -> list[ToolDefinition]:

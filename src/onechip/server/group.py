@@ -18,6 +18,7 @@ from onechip.server.replies import Usage
 from onechip.server.sampling import bans
 from onechip.server.service import Model, Service
 from onechip.server.streams import ClientGone, by_token
+from onechip.server.work import apart
 
 
 class Group:
@@ -158,7 +159,7 @@ async def _disconnected(receive: Receive) -> None:
         pass
 
 
-def submit(
+async def submit(
     service: Service, model: Model, prompts: Sequence[Sequence[int]], task: Task, request_id: str
 ) -> Group:
     """Let the engine do `task` with each of `prompts` (token ids); the first choice is request `request_id`.
@@ -166,6 +167,13 @@ def submit(
     Raises:
         OnechipError: the request is wrong, or the engine does not take it.
     """
+    return Group(service, model, prompts, *await apart(_orders, model, prompts, task, request_id))
+
+
+def _orders(
+    model: Model, prompts: Sequence[Sequence[int]], task: Task, request_id: str
+) -> tuple[list[Order], list[Order | None]]:
+    """What makes the choices, and what scores the prompts."""
     banned = bans(task.sampling, model.tokenizer)
     choices: list[Order] = []
     scored: list[Order | None] = []
@@ -174,4 +182,4 @@ def submit(
         choices += orders_of(model, prompt, task, banned, id)
         if task.choices.prompt_logprobs is not None:
             scored.append(scoring_order(prompt, task.choices.prompt_logprobs, f"{id}-prompt"))
-    return Group(service, model, prompts, choices, scored)
+    return choices, scored

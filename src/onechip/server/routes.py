@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +17,10 @@ from onechip.server.chat import chat_completions
 from onechip.server.completions import completions
 from onechip.server.conversation import chat_prompt
 from onechip.server.errors import RETRY_AFTER_S, json_response
-from onechip.server.service import Service
+from onechip.server.sampling import check_ids
+from onechip.server.service import Model, Service
 from onechip.server.streaming import EVENT_STREAM, NDJSON
+from onechip.server.work import apart
 
 Answer = Callable[[Service, Any, Receive], Awaitable[Response]]
 Look = Callable[[Service, Request], Response]
@@ -89,19 +91,28 @@ async def _tokenize(service: Service, body: schemas.TokenizeBody, _: Receive) ->
     model = service.model(body.model)
     if (body.prompt is None) == (body.messages is None):
         raise RequestError("Give either prompt or messages.", param="prompt")
+    return await apart(lambda: json_response(_tokens(model, body)))
+
+
+def _tokens(model: Model, body: schemas.TokenizeBody) -> replies.Tokens:
     if body.messages is None:
-        ids = await model.encode(body.prompt or "", add_bos=body.add_special_tokens)
+        ids = model.tokenizer.encode(body.prompt or "", add_bos=body.add_special_tokens)
     else:
         messages, tools = msgspec.to_builtins((body.messages, body.tools or []))
-        ids = await chat_prompt(model, messages, tools, body.chat_template_kwargs, body.add_generation_prompt)
+        ids = chat_prompt(model, messages, tools, body.chat_template_kwargs, body.add_generation_prompt)
     strings = [model.tokenizer.token(id) for id in ids] if body.return_token_strs else None
-    return json_response(replies.Tokens(len(ids), model.engine.context, ids, strings))
+    return replies.Tokens(len(ids), model.engine.context, ids, strings)
 
 
 async def _detokenize(service: Service, body: schemas.DetokenizeBody, _: Receive) -> Response:
     """POST /detokenize: text of token ids, special ones shown."""
     model = service.model(body.model)
-    return json_response(replies.Detokenized(model.tokenizer.decode(body.tokens, skip_special=False)))
+    return await apart(lambda: json_response(_detokenized(model, body.tokens)))
+
+
+def _detokenized(model: Model, ids: Sequence[int]) -> replies.Detokenized:
+    check_ids(ids, "tokens", model.tokenizer.vocab_size)
+    return replies.Detokenized(model.tokenizer.decode(ids, skip_special=False))
 
 
 QUESTIONS = (

@@ -131,7 +131,7 @@ class _Server(uvicorn.Server):
 
     async def _drain(self) -> None:
         """Let running requests finish, then stop."""
-        running = len(self._service.streams)
+        running = self._service.running
         if running:
             self._terminal.say(f"Finishing {running} running requests; Ctrl-C again stops at once.")
         left = await asyncio.to_thread(self._service.drain, DRAIN_S)

@@ -35,7 +35,7 @@ def sampling_params(
             f"min_tokens is {min_tokens}, but at most {max_tokens} tokens may be generated.",
             param="min_tokens",
         )
-    _check_ids(body.stop_token_ids or (), "stop_token_ids", vocab_size)
+    check_ids(body.stop_token_ids or (), "stop_token_ids", vocab_size)
     seed = secrets.randbits(32) if body.seed is None else body.seed
     return SamplingParams(
         temperature=_given(body.temperature, defaults.temperature),
@@ -79,11 +79,12 @@ def _logit_bias(bias: Mapping[str, float], vocab_size: int) -> tuple[tuple[int, 
             raise RequestError(
                 f'logit_bias has the key {key!r}; keys are token ids, such as "42".', param="logit_bias"
             )
-    _check_ids(map(int, bias), "logit_bias", vocab_size)
+    check_ids(map(int, bias), "logit_bias", vocab_size)
     return tuple((int(key), float(value)) for key, value in bias.items())
 
 
-def _check_ids(ids: Iterable[int], field: str, vocab_size: int) -> None:
+def check_ids(ids: Iterable[int], field: str, vocab_size: int) -> None:
+    """Raises RequestError if one of `ids` is beyond the vocabulary."""
     for id in ids:
         if id >= vocab_size:
             raise RequestError(f"{field} has {id}; the vocabulary ends at {vocab_size - 1}.", param=field)
@@ -99,7 +100,7 @@ def bans(body: Sampling, tokenizer: Tokenizer) -> Callable[[], tuple[Guide, ...]
     """
     allowed = body.allowed_token_ids
     if allowed is not None:
-        _check_ids(allowed, "allowed_token_ids", tokenizer.vocab_size)
+        check_ids(allowed, "allowed_token_ids", tokenizer.vocab_size)
     spellings = [spelling for word in body.bad_words or () for spelling in (word, " " + word.lstrip(" "))]
     words = [ids for ids in map(tokenizer.encode, spellings) if ids]
     if allowed is not None and {(id,) for id in allowed} <= set(map(tuple, words)):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from onechip.config import ServeConfig
 from onechip.engine.types import Progress
@@ -19,6 +19,7 @@ from onechip.models.tokenizer import Tokenizer
 from onechip.server.engine import ServedEngine
 from onechip.server.metrics import Metrics
 from onechip.server.streams import Streams
+from onechip.server.work import GRAMMARS
 
 if TYPE_CHECKING:  # what these import takes seconds, and the port shall answer meanwhile
     from onechip.engine.guides.grammar import Grammars
@@ -28,9 +29,6 @@ State = Literal["loading", "ready", "draining", "failed"]
 
 QUIET_S = 5.0
 """How long nobody must have asked anything before the server gets ready for grammars."""
-
-LONG_TEXT = 16_384
-"""Characters from which on a text is tokenized off the loop, which would stand still for milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +49,6 @@ class Model:
     largest_context: int
     facts: Facts
     grammars: Grammars
-
-    async def encode(self, text: str, add_bos: bool) -> list[int]:
-        """Token ids of `text`."""
-        if len(text) < LONG_TEXT:
-            return self.tokenizer.encode(text, add_bos)
-        return await asyncio.to_thread(self.tokenizer.encode, text, add_bos)
 
     def warm(self) -> None:
         """Get ready for the first grammar, which else takes a second for a large vocabulary; blocks."""
@@ -91,6 +83,8 @@ class Service:
         self._load = load
         self._tell = progress
         self._model: Model | None = None
+        self._preparing: set[asyncio.Task[Any]] = set()
+        self._stopped = False
 
     def start(self, on_loaded: Callable[[], None]) -> None:
         """Load in a thread of its own; then `on_loaded` is called on the loop, also if loading failed."""
@@ -123,7 +117,7 @@ class Service:
             await asyncio.sleep(QUIET_S / 20)
             if len(self.streams):
                 quiet_since = self.loop.time()
-        await asyncio.to_thread(model.warm)
+        await GRAMMARS.run(model.warm)
 
     @property
     def state(self) -> State:
@@ -166,16 +160,50 @@ class Service:
             )
         return self._model
 
+    @contextmanager
+    def preparing(self) -> Iterator[None]:
+        """Inside of this a request is accepted, and not with the engine yet.
+
+        Raises:
+            EngineError: the server stopped meanwhile.
+        """
+        task = asyncio.current_task()
+        assert task is not None
+        self._preparing.add(task)
+        try:
+            yield
+        except asyncio.CancelledError:
+            if not self._stopped:
+                raise
+            task.uncancel()
+            raise EngineError("The server stopped before the answer was begun.") from None
+        finally:
+            self._preparing.discard(task)
+
+    @property
+    def running(self) -> int:
+        """Answers that are being prepared or generated."""
+        return len(self.streams) + len(self._preparing)
+
     def drain(self, timeout_s: float) -> int:
         """Refuse new requests and wait for the running ones; blocks. How many were left after `timeout_s`."""
         self.draining = True
-        return self._model.engine.drain(timeout_s) if self._model else 0
+        deadline = time.monotonic() + timeout_s
+        while self._preparing and time.monotonic() < deadline:  # the engine, once it drains, takes none
+            time.sleep(0.02)
+        left = self._model.engine.drain(deadline - time.monotonic()) if self._model else 0
+        return left + len(self._preparing)
 
     def stop(self) -> None:
         """End the engine's thread, and every request that still runs with an error; blocks."""
-        self.draining = True
+        self.draining = self._stopped = True
+        self.loop.call_soon_threadsafe(self._abandon)
         if self._model is not None:
             self._model.engine.stop()
+
+    def _abandon(self) -> None:
+        for task in self._preparing:
+            task.cancel()
 
     def _on_progress(self, stage: str, share: float) -> None:
         self.stage, self.progress = stage, share

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from onechip.errors import RequestError
 from onechip.models.json_text import decode_json
 from onechip.server.schemas import GenerationBody, JsonObjectFormat, JsonSchemaFormat
+from onechip.server.work import GRAMMARS
 
 if TYPE_CHECKING:
     from onechip.engine.guides.grammar import Grammar, Grammars
@@ -35,7 +35,7 @@ class Structure:
         Raises:
             RequestError: it cannot be compiled.
         """
-        return await asyncio.to_thread(self._compiled, grammars)
+        return await GRAMMARS.run(self._compiled, grammars)
 
     def _compiled(self, grammars: Grammars) -> Grammar:
         if self.kind == "json_object":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from functools import partial
 
 from msgspec import Raw
 from starlette.responses import Response
@@ -33,6 +34,7 @@ from onechip.server.service import Service
 from onechip.server.streaming import EVENT_STREAM, StreamedAnswer, named_sse
 from onechip.server.structure import schema_of
 from onechip.server.thinking import Thinking
+from onechip.server.work import apart
 
 
 async def messages(service: Service, body: MessagesBody, receive: Receive) -> Response:
@@ -45,8 +47,8 @@ async def messages(service: Service, body: MessagesBody, receive: Receive) -> Re
     sampling = Sampling(
         temperature=body.temperature, top_p=body.top_p, top_k=body.top_k, stop=body.stop_sequences
     )
-    asked = _asked(body, sampling, body.max_tokens)
-    group = await begin(service, model, asked, f"msg_{secrets.token_hex(12)}")
+    asks = partial(_asked, body, sampling, body.max_tokens)
+    group = await begin(service, model, asks, f"msg_{secrets.token_hex(12)}")
     generation = group.only
     if body.stream:
         return StreamedAnswer(group, [MessageEvents(generation, service.config.model_id)])
@@ -59,7 +61,8 @@ async def messages(service: Service, body: MessagesBody, receive: Receive) -> Re
 
 async def count_tokens(service: Service, body: CountTokensBody, _: Receive) -> Response:
     """POST /v1/messages/count_tokens: how many tokens the prompt of the same request has."""
-    prompt = await conversation_prompt(service.model(body.model), _asked(body, Sampling(), None))
+    model = service.model(body.model)
+    prompt = await apart(lambda: conversation_prompt(model, _asked(body, Sampling(), None)))
     return json_response(replies.InputTokens(len(prompt)))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -38,6 +39,7 @@ from onechip.server.service import Model, Service
 from onechip.server.streaming import NDJSON, StreamedAnswer, json_line
 from onechip.server.structure import Structure, schema_of
 from onechip.server.thinking import Thinking
+from onechip.server.work import apart
 
 _NS = 1_000_000_000
 
@@ -51,8 +53,8 @@ async def chat(service: Service, body: ChatBody, receive: Receive) -> Response:
     model = named_model(service, body.model)
     if not body.messages:
         return json_response(ChatForm(body.model).reply("", "", (), done=True, done_reason="load"))
-    asked = _asked(model, body, messages_of(body.messages), body.tools or ())
-    group = await begin(service, model, asked, _request_id())
+    said, tools = body.messages, body.tools or ()
+    group = await begin(service, model, lambda: _asked(model, body, messages_of(said), tools), _request_id())
     return await _answered(model, body, group, ChatForm(body.model), receive)
 
 
@@ -70,22 +72,23 @@ async def generate(service: Service, body: GenerateBody, receive: Receive) -> Re
         if body.system or body.think:
             field = "system" if body.system else "think"
             raise RequestError(f"{field} has no place in a raw prompt; leave it out.", param=field)
-        prompt = await model.encode(body.prompt, add_bos=True)
         sampling, limits = _sampling(options), _limits(model, options)
-        group = await begin_text(
-            service,
-            model,
-            [prompt],
-            sampling,
-            limits,
-            _request_id(),
-            structure=_structure(body.format),
-            choices=_choices(body),
-        )
+        with service.preparing():
+            prompt = await apart(model.tokenizer.encode, body.prompt, add_bos=True)
+            group = await begin_text(
+                service,
+                model,
+                [prompt],
+                sampling,
+                limits,
+                _request_id(),
+                structure=_structure(body.format),
+                choices=_choices(body),
+            )
     else:
         system = [{"role": "system", "content": body.system}] if body.system else []
         messages = [*system, {"role": "user", "content": body.prompt}]
-        group = await begin(service, model, _asked(model, body, messages, ()), _request_id())
+        group = await begin(service, model, partial(_asked, model, body, messages, ()), _request_id())
     return await _answered(model, body, group, GenerateForm(body.model), receive)
 
 

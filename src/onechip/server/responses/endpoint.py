@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from msgspec import Struct, structs
@@ -39,6 +40,7 @@ from onechip.server.service import Service
 from onechip.server.streaming import EVENT_STREAM, StreamedAnswer, named_sse
 from onechip.server.structure import Structure, json_object_of, schema_of
 from onechip.server.thinking import Thinking
+from onechip.server.work import apart
 
 _PREFIX = {"text": "msg", "reasoning": "rs", "call": "fc"}
 
@@ -51,7 +53,7 @@ async def responses(service: Service, body: ResponsesBody, receive: Receive) -> 
     """
     model = service.model(body.model)
     request_id = f"resp_{secrets.token_hex(24)}"
-    group = await begin(service, model, _asked(body), request_id)
+    group = await begin(service, model, partial(_asked, body), request_id)
     generation = group.only
     response = _response(body, generation, service.config.model_id)
     tokens = BlockTokens(generation.answer, TokenNames(model.tokenizer), _wants_logprobs(body))
@@ -66,7 +68,8 @@ async def responses(service: Service, body: ResponsesBody, receive: Receive) -> 
 
 async def input_tokens(service: Service, body: ResponsesBody, _: Receive) -> Response:
     """POST /v1/responses/input_tokens: how many tokens the prompt of the same request has."""
-    prompt = await conversation_prompt(service.model(body.model), _asked(body))
+    model = service.model(body.model)
+    prompt = await apart(lambda: conversation_prompt(model, _asked(body)))
     return json_response(replies.InputTokens(len(prompt)))
 
 

@@ -1,0 +1,83 @@
+"""Work that would hold up the loop -> threads beside it.
+
+What answering takes before the engine is asked is in proportion to the request's body, so the body's size
+says where it is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextvars import ContextVar
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+LONG_BODY = 16_384
+"""Bytes from which on the loop would stand still for milliseconds."""
+
+_long: ContextVar[bool] = ContextVar("long", default=False)
+
+
+class Workers:
+    """Threads that end with the process, whatever they are at: some work takes minutes, and nothing can
+    interrupt it.
+    """
+
+    def __init__(self, name: str, most: int) -> None:
+        """Args: most: threads; each is started when there first is work for it."""
+        self._name, self._most = name, most
+        self._started = 0
+        self._lock = threading.Lock()
+        self._jobs: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
+
+    async def run(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """`function(*args, **kwargs)` in one of the threads, those first who came first."""
+        result: Future[T] = Future()
+        self._jobs.put((result, partial(function, *args, **kwargs)))
+        with self._lock:
+            if self._started < self._most:
+                threading.Thread(target=self._work, name=self._name, daemon=True).start()
+                self._started += 1
+        return await asyncio.wrap_future(result)
+
+    def _work(self) -> None:
+        while True:
+            _do(*self._jobs.get())
+
+
+def _do(result: Future[Any], function: Callable[[], Any]) -> None:
+    if not result.set_running_or_notify_cancel():
+        return
+    try:
+        result.set_result(function())
+    except BaseException as error:
+        result.set_exception(error)
+
+
+BODIES = Workers("onechip-body", 2)
+"""For what is in proportion to a long body."""
+
+GRAMMARS = Workers("onechip-grammar", 4)
+"""For compiling grammars, which takes long for a few short bodies too."""
+
+
+def expect(size: int) -> None:
+    """The request that this coroutine answers has a body of `size` bytes."""
+    _long.set(size >= LONG_BODY)
+
+
+async def apart(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """`function(*args, **kwargs)`, whose time is in proportion to the body: beside the loop if that is long.
+
+    Args:
+        function: touches nothing that belongs to the loop.
+    """
+    if _long.get():
+        return await BODIES.run(function, *args, **kwargs)
+    return function(*args, **kwargs)
