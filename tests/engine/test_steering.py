@@ -133,6 +133,26 @@ def test_a_guide_that_fails_ends_its_request_alone(client: Client, questions: li
     assert (client.finish(again.id), answers[1]) == (client.finish(other.id), wanted[0])
 
 
+@pytest.mark.parametrize("early", [0, 2])
+def test_what_leaves_no_token_is_the_requests_own_fault(
+    client: Client, questions: list[tuple[int, ...]], tokenizer: Tokenizer, early: int
+) -> None:
+    """The stop token may come, but not so early; or two guides allow nothing in common."""
+    stop = min(tokenizer.stop_ids)
+    guides = (Only((9,) if early == 0 else (9, stop)), Only((stop,)))
+    entry, other = request(questions[0], guides, min_tokens=early), request(questions[1])
+    wanted = client.run(other)
+    assert client.run(entry, again := renamed(other)) == [[], wanted[0]]
+    last = client.events[entry.id][-1]
+    assert (last.finish, last.refused) == ("error", True)
+    assert last.error == (
+        "min_tokens and what else was asked for leave no token that may come next."
+        if early
+        else "What was asked for leaves no token that may come next."
+    )
+    assert client.finish(again.id) == client.finish(other.id)
+
+
 def test_the_guide_decides_about_the_end(
     client: Client, questions: list[tuple[int, ...]], tokenizer: Tokenizer
 ) -> None:

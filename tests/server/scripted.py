@@ -22,7 +22,7 @@ import onechip.models
 from onechip.config import ServeConfig
 from onechip.engine.guides.grammar import Grammars
 from onechip.engine.types import EngineStats, Event, FinishReason, Logprobs, Progress, Request
-from onechip.errors import EngineError, QueueFullError
+from onechip.errors import EngineError, QueueFullError, RequestError
 from onechip.models.chat_template import ChatTemplate
 from onechip.models.generation import GenerationDefaults
 from onechip.models.tokenizer import Tokenizer
@@ -193,9 +193,9 @@ class ScriptedEngine:
         if request.guides:
             try:
                 tokens, finish = self._guided(played, script or ())
-            except EngineError as error:
+            except RequestError as error:
                 del self._running[id]
-                return Event(id, finish="error", error=str(error))
+                return Event(id, finish="error", error=str(error), refused=True)
         if finish:
             del self._running[id]
         most = request.sampling.logprobs

@@ -105,10 +105,18 @@ def test_bans_that_leave_nothing_are_refused_or_end_the_answer_with_a_reason(cli
     hello = TOKENIZER.encode("Hello")
     body = HI | {"allowed_token_ids": hello, "bad_words": ["Hello"]}
     assert error_of(client.ask("POST", CHAT, body), 400)["param"] == "bad_words"
+    body = HI | {"allowed_token_ids": [106, *hello], "bad_words": ["Hello"], "min_tokens": 3}
+    assert error_of(client.ask("POST", CHAT, body), 400)["param"] == "min_tokens"
     assert engine.requests == []
+    assert client.ask("POST", CHAT, body | {"min_tokens": 0})[0] == 200
+    assert client.ask("POST", CHAT, body | {"ignore_eos": True, "max_tokens": 4})[0] == 200
     # What cannot go on behind some token is found out there.
     first, second = TOKENIZER.encode("zz")
     assert first == second
     body = HI | {"allowed_token_ids": [first], "bad_words": ["zz"], "max_tokens": 9}
-    error = error_of(client.ask("POST", CHAT, body), 503, "server_error")
+    error = error_of(client.ask("POST", CHAT, body), 400)
     assert "bad_words" in error["message"]
+    with client.send("POST", CHAT, body) as response:
+        assert response.headers["Retry-After"] is None
+    sent = client.stream(CHAT, body)
+    assert sent[-1]["error"]["type"] == "invalid_request_error"

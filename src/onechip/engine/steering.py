@@ -14,9 +14,10 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from onechip.engine.sampling import Steer, adjustable, words
+from onechip.engine.guides.masks import Mask, forbid
+from onechip.engine.sampling import WORD, Steer, adjustable, words
 from onechip.engine.types import Event, Request
-from onechip.errors import EngineError
+from onechip.errors import OnechipError, RequestError
 
 
 class Adjustments:
@@ -58,6 +59,39 @@ class Adjustments:
         return column
 
 
+class _Steered:
+    """A request that is steered, and how far it is."""
+
+    def __init__(self, request: Request, adjustments: Adjustments | None) -> None:
+        self.request = request
+        self.adjustments = adjustments
+        self._taken = 0
+
+    def take(self, token: int) -> None:
+        """The answer has this token now."""
+        self._taken += 1
+        for guide in self.request.guides:
+            guide.take(token)
+        if self.adjustments is not None:
+            self.adjustments.take(token)
+
+    def forbid(self, allowed: Mask) -> None:
+        """Clear the bits of tokens that may not come next.
+
+        Raises:
+            RequestError: a guide cannot say, or none is left.
+        """
+        for guide in self.request.guides:
+            guide.forbid(allowed)
+        params = self.request.sampling
+        early = self._taken < params.min_tokens
+        if early:  # the device bans them too, but could not tell why nothing is left
+            forbid(allowed, params.stop_token_ids)
+        if not allowed.any():
+            what = "min_tokens and what else was asked for leave" if early else "What was asked for leaves"
+            raise RequestError(f"{what} no token that may come next.")
+
+
 class Steering:
     """The steered requests of an engine, and what holds for their next tokens. For the engine's thread."""
 
@@ -65,7 +99,8 @@ class Steering:
         self._slots = slots
         self._vocabulary = vocabulary
         self._most = adjustable(vocabulary, context)
-        self._requests: dict[str, tuple[Request, Adjustments | None]] = {}
+        self._requests: dict[str, _Steered] = {}
+        self._anything = _mask_of(vocabulary)
         # What a step does not need is on the device already; handing it over costs more than a tiny model.
         self._nothing: Steer = jax.device_put(self._unsteered())
 
@@ -73,7 +108,9 @@ class Steering:
         """A request begins; one that is not steered is of no interest."""
         if request.steered:
             adjusts = request.sampling.adjusts
-            self._requests[request.id] = request, Adjustments(request, self._most) if adjusts else None
+            self._requests[request.id] = _Steered(
+                request, Adjustments(request, self._most) if adjusts else None
+            )
 
     def take(self, events: Iterable[Event]) -> None:
         """Answers went on, or ended."""
@@ -84,25 +121,21 @@ class Steering:
             if event.finish is not None:
                 del self._requests[event.request_id]
                 continue
-            request, adjustments = known
             for token in event.tokens:
-                for guide in request.guides:
-                    guide.take(token)
-                if adjustments is not None:
-                    adjustments.take(token)
+                known.take(token)
 
     def steer(self, rows: Sequence[tuple[int, str]]) -> tuple[Steer, list[Event]]:
         """What holds for the next token of each (slot, request id), and the ends of requests whose guides
         fail.
         """
-        known = [(slot, *self._requests[id]) for slot, id in rows if id in self._requests]
-        guided = [(slot, request) for slot, request, _ in known if request.guides]
-        adjusted = [(slot, adjustments) for slot, _, adjustments in known if adjustments is not None]
-        reported = [slot for slot, request, _ in known if request.sampling.logprobs is not None]
+        known = [(slot, self._requests[id]) for slot, id in rows if id in self._requests]
+        guided = [(slot, steered) for slot, steered in known if steered.request.guides]
+        adjusted = [(slot, steered.adjustments) for slot, steered in known if steered.adjustments is not None]
+        reported = [slot for slot, steered in known if steered.request.sampling.logprobs is not None]
         steer, failed = self._nothing, []
         if guided:
-            allowed = np.full((self._slots, words(self._vocabulary)), 0xFFFFFFFF, np.uint32)
-            failed = _forbid(guided, allowed)
+            allowed = np.tile(self._anything, (self._slots, 1))
+            failed = self._forbid(guided, allowed)
             steer = replace(steer, allowed=allowed, masked=self._flags(slot for slot, _ in guided))
         if adjusted:
             ids, scale, bias = changes = self._no_changes()
@@ -118,10 +151,23 @@ class Steering:
         """How many of the likeliest tokens each slot wants to know, of those that want log-probabilities."""
         found: dict[int, int] = {}
         for slot, request_id in rows:
-            request, _ = self._requests.get(request_id, (None, None))
-            if request is not None and request.sampling.logprobs is not None:
-                found[slot] = request.sampling.logprobs
+            steered = self._requests.get(request_id)
+            if steered is not None and steered.request.sampling.logprobs is not None:
+                found[slot] = steered.request.sampling.logprobs
         return found
+
+    def _forbid(self, guided: Sequence[tuple[int, _Steered]], allowed: NDArray[np.uint32]) -> list[Event]:
+        """Ask the guides of each slot about its row of `allowed` -> the ends of those that cannot go on."""
+        failed: list[Event] = []
+        for slot, steered in guided:
+            try:
+                steered.forbid(allowed[slot])
+            except OnechipError as error:
+                refused = isinstance(error, RequestError)
+                event = Event(steered.request.id, finish="error", error=error.message, refused=refused)
+                failed.append(event)
+                allowed[slot] = self._anything
+        return failed
 
     def _flags(self, slots: Iterable[int]) -> NDArray[np.bool_]:
         flags = np.zeros(self._slots, np.bool_)
@@ -140,14 +186,8 @@ class Steering:
         return Steer(allowed, nobody, nobody, nobody, ids, scale, bias)
 
 
-def _forbid(guided: Sequence[tuple[int, Request]], allowed: NDArray[np.uint32]) -> list[Event]:
-    """Ask the guides of each slot about its row of `allowed` -> the ends of requests whose guides fail."""
-    failed: list[Event] = []
-    for slot, request in guided:
-        try:
-            for guide in request.guides:
-                guide.forbid(allowed[slot])
-        except EngineError as error:
-            failed.append(Event(request.id, finish="error", error=str(error)))
-            allowed[slot] = 0xFFFFFFFF
-    return failed
+def _mask_of(vocabulary: int) -> Mask:
+    """The bits of all tokens, and no others."""
+    bits = np.zeros(WORD * words(vocabulary), np.uint8)
+    bits[:vocabulary] = 1
+    return np.packbits(bits, bitorder="little").view(np.uint32)

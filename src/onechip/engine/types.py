@@ -119,11 +119,11 @@ class Guide(Protocol):
         """Clear the bits of tokens that may not come next.
 
         Args:
-            allowed: [ceil(vocabulary / 32)]; token t is bit t % 32 of word t // 32. At least one bit of a
-                token must stay.
+            allowed: [ceil(vocabulary / 32)]; token t is bit t % 32 of word t // 32. Where no bit of a token
+                stays, the request ends with an error.
 
         Raises:
-            EngineError: the guide cannot say; the request then ends with this error.
+            RequestError: the guide cannot say; the request then ends with this error.
         """
 
     def take(self, token: int) -> None:
@@ -174,6 +174,7 @@ class Event:
         finish: why the request ended, None while it runs. Exactly one event of a request has it: the last.
         cached_tokens: prompt tokens that were not computed again.
         error: one sentence, with finish "error".
+        refused: the error is the request's own; the same request would meet it again.
         logprobs: one for each token, if they were asked for.
     """
 
@@ -183,6 +184,7 @@ class Event:
     cached_tokens: int = 0
     error: str | None = None
     logprobs: tuple[Logprobs, ...] = ()
+    refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)

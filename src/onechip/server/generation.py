@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from onechip.engine.types import Event
-from onechip.errors import EngineError
+from onechip.errors import EngineError, OnechipError, RequestError
 from onechip.models.chat_parser import Delta
 from onechip.server.metrics import RequestTimer
 from onechip.server.orders import Order
@@ -30,7 +30,7 @@ class Generation:
             QueueFullError, RequestError, EngineError: the engine does not take it.
         """
         self.answer, self.request = order.answer, order.request
-        self.failure: EngineError | None = None
+        self.failure: OnechipError | None = None
         self._engine = model.engine
         self._streams = service.streams
         self.timer = RequestTimer(service.metrics if order.measured else None)
@@ -64,7 +64,8 @@ class Generation:
         failed = event.finish in ("error", "cancelled")
         deltas = self.answer.take(replace(event, finish=None) if failed else event)
         if failed and self.answer.finish is None:
-            self.failure = EngineError(event.error or "The server stopped before the answer was complete.")
+            kind = RequestError if event.refused else EngineError
+            self.failure = kind(event.error or "The server stopped before the answer was complete.")
         if not self.running:
             self.close("error")
         return deltas

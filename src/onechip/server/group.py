@@ -10,7 +10,7 @@ from typing import Any
 from starlette.types import Receive
 
 from onechip.engine.types import Event
-from onechip.errors import EngineError
+from onechip.errors import OnechipError
 from onechip.models.chat_parser import Delta
 from onechip.server.generation import Generation
 from onechip.server.orders import Order, Task, orders_of, scoring_order
@@ -68,7 +68,7 @@ class Group:
         return any(generation.running for generation in self._by_id.values())
 
     @property
-    def failure(self) -> EngineError | None:
+    def failure(self) -> OnechipError | None:
         """Why there is nothing to show: no choice came to its end, or a prompt could not be scored."""
         failures = [generation.failure for generation in self.choices]
         scored = [generation.failure for generation in self.scored if generation and generation.failure]
@@ -97,7 +97,7 @@ class Group:
 
         Raises:
             ClientGone: the client went away.
-            EngineError: there is nothing to show, see `failure`.
+            OnechipError: there is nothing to show, see `failure`.
         """
         deltas: dict[str, list[Delta]] = {id: [] for id in self._by_id}
         with self.watched(receive):

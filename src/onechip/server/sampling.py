@@ -96,23 +96,36 @@ def bans(body: Sampling, tokenizer: Tokenizer) -> Callable[[], tuple[Guide, ...]
     Each bad word is forbidden as it stands and behind a blank.
 
     Raises:
-        RequestError: an id is none of the vocabulary's, or a word is empty.
+        RequestError: an id is none of the vocabulary's, or nothing is left that an answer could begin with.
     """
     allowed = body.allowed_token_ids
-    if allowed is not None:
-        check_ids(allowed, "allowed_token_ids", tokenizer.vocab_size)
     spellings = [spelling for word in body.bad_words or () for spelling in (word, " " + word.lstrip(" "))]
     words = [ids for ids in map(tokenizer.encode, spellings) if ids]
-    if allowed is not None and {(id,) for id in allowed} <= set(map(tuple, words)):
-        raise RequestError(
-            "bad_words has all that allowed_token_ids allows; leave one out.", param="bad_words"
-        )
+    if allowed is not None:
+        check_ids(allowed, "allowed_token_ids", tokenizer.vocab_size)
+        left = set(allowed) - {ids[0] for ids in words if len(ids) == 1}
+        _check_left(left, body, tokenizer)
 
     def guides() -> tuple[Guide, ...]:
         only = (AllowedTokens(allowed),) if allowed else ()
         return (*only, BadWords(words)) if words else only
 
     return guides
+
+
+def _check_left(left: set[int], body: Sampling, tokenizer: Tokenizer) -> None:
+    """Raises RequestError if an answer cannot begin with any of `left`, which are all that is allowed."""
+    if not left:
+        raise RequestError(
+            "bad_words has all that allowed_token_ids allows; leave one out.", param="bad_words"
+        )
+    stops = {*(body.stop_token_ids or ()), *(() if body.ignore_eos else tokenizer.stop_ids)}
+    if body.min_tokens and left <= stops:
+        raise RequestError(
+            f"min_tokens is {body.min_tokens}, but allowed_token_ids allows only tokens that end the answer; "
+            "leave one out.",
+            param="min_tokens",
+        )
 
 
 @dataclass(frozen=True, slots=True)

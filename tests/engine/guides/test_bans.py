@@ -13,7 +13,7 @@ from onechip.engine.guides.bans import AllowedTokens, BadWords
 from onechip.engine.guides.masks import has
 from onechip.engine.guides.prompt import GivenText
 from onechip.engine.types import Guide
-from onechip.errors import EngineError
+from onechip.errors import RequestError
 
 VOCABULARY = 70  # three words, the last one in part
 TOKENS = st.integers(0, VOCABULARY - 1)
@@ -60,14 +60,14 @@ def test_a_token_that_only_the_tokenizer_knows_never_comes() -> None:
         (AllowedTokens([stranger]), "allowed_token_ids"),
         (GivenText([stranger]), "token 96"),
     ):
-        with pytest.raises(EngineError, match=says):
+        with pytest.raises(RequestError, match=says):
             allowed(guide)
 
 
 def test_nothing_left_is_said_by_name() -> None:
-    with pytest.raises(EngineError, match="bad_words"):
+    with pytest.raises(RequestError, match="bad_words"):
         BadWords([[2]]).forbid(np.array([0b100, 0, 0], np.uint32))
-    with pytest.raises(EngineError, match="allowed_token_ids"):
+    with pytest.raises(RequestError, match="allowed_token_ids"):
         AllowedTokens([3]).forbid(np.array([0, 1, 0], np.uint32))
 
 

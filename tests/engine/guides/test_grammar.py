@@ -16,7 +16,7 @@ import pytest
 
 from onechip.engine.guides.grammar import Grammar, Grammars
 from onechip.engine.guides.vocabulary import Vocabulary
-from onechip.errors import EngineError, RequestError
+from onechip.errors import RequestError
 from onechip.models.tokenizer import Tokenizer
 from tests.engine.guides.vocabularies import grammars
 from tests.engine.guides.walks import allowed_ids, taken, walk
@@ -189,7 +189,7 @@ def test_a_token_that_was_not_allowed_is_an_error_of_the_answer() -> None:
     made, tokenizer, vocab = grammars("acorn")
     guide = made.regex("[0-9]+", "x").guide()
     guide.take(tokenizer.encode("a")[0])
-    with pytest.raises(EngineError, match=r"The answer cannot be held to its grammar any longer: .*[^.]\.$"):
+    with pytest.raises(RequestError, match=r"The answer cannot be held to its grammar any longer: .*[^.]\.$"):
         allowed_ids(guide, vocab)
 
 

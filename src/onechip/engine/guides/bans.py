@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from onechip.engine.guides.masks import Mask, allow, forbid
-from onechip.errors import EngineError
+from onechip.errors import RequestError
 
 
 class BadWords:
@@ -32,7 +32,7 @@ class BadWords:
         tail = tuple(self._tail)
         forbid(allowed, (last for start, last in self._longer if tail[-len(start) :] == start))
         if not allowed.any():
-            raise EngineError("bad_words and what else was asked for leave no token that may come next.")
+            raise RequestError("bad_words and what else was asked for leave no token that may come next.")
 
     def take(self, token: int) -> None:
         self._tail.append(token)
@@ -56,7 +56,7 @@ class AllowedTokens:
         allowed[:count] &= self._words[:count]
         allowed[count:] = 0
         if not allowed.any():
-            raise EngineError(
+            raise RequestError(
                 "allowed_token_ids and what else was asked for leave no token that may come next."
             )
 

@@ -21,7 +21,7 @@ from llguidance.numpy import fill_next_token_bitmask
 
 from onechip.engine.guides.masks import Mask, allow
 from onechip.engine.guides.vocabulary import Vocabulary
-from onechip.errors import EngineError, RequestError
+from onechip.errors import RequestError
 from onechip.models.call_grammar import call_grammar
 from onechip.models.json_grammar import SchemaError, check_json_schema, json_grammar
 from onechip.models.tokenizer import Tokenizer
@@ -75,7 +75,7 @@ class GrammarGuide:
             fill_next_token_bitmask(self._matcher, self._mask)
             if self._matcher.is_error():
                 reason = _first_line(self._matcher.get_error())
-                raise EngineError(f"The answer cannot be held to its grammar any longer: {reason}.")
+                raise RequestError(f"The answer cannot be held to its grammar any longer: {reason}.")
         allowed &= self._mask.view(np.uint32)[0]
         allowed &= self._vocabulary.known
 

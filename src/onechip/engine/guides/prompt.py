@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from onechip.engine.guides.masks import Mask, keep_only
-from onechip.errors import EngineError
+from onechip.errors import RequestError
 
 
 class GivenText:
@@ -25,7 +25,7 @@ class GivenText:
             token = self._tokens[self._taken]
             keep_only(allowed, token)
             if not allowed.any():
-                raise EngineError(f"The prompt has token {token}, which the model does not know.")
+                raise RequestError(f"The prompt has token {token}, which the model does not know.")
 
     def take(self, token: int) -> None:
         self._taken += 1

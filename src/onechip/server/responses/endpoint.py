@@ -12,7 +12,7 @@ from msgspec import Struct, structs
 from starlette.responses import Response
 from starlette.types import Receive
 
-from onechip.errors import OnechipError
+from onechip.errors import OnechipError, RequestError
 from onechip.models.chat_parser import Delta
 from onechip.server.blocks import Block, Blocks, Grown, Kind, Opened, Step
 from onechip.server.constraints import CallRule
@@ -184,6 +184,12 @@ def _item(
     return replies.MessageItem(id, status, [] if text is None else [_text_part(text, logprobs)])
 
 
+def _failure(error: OnechipError) -> replies.Failure:
+    return replies.Failure(
+        error.message, "invalid_prompt" if isinstance(error, RequestError) else "server_error"
+    )
+
+
 class ResponseEvents:
     """The events of a streamed response, under OpenAI's names and in OpenAI's order."""
 
@@ -214,7 +220,7 @@ class ResponseEvents:
         return rest + self._event(last, response=response)
 
     def failure(self, error: OnechipError) -> bytes:
-        response = structs.replace(self._response, status="failed", error=replies.Failure(error.message))
+        response = structs.replace(self._response, status="failed", error=_failure(error))
         return self._event(replies.Failed, response=response)
 
     def _event(self, type: type[Struct], **fields: Any) -> bytes:

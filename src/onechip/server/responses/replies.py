@@ -75,7 +75,7 @@ class IncompleteDetails(Struct):
 
 class Failure(Struct):
     message: str
-    code: Literal["server_error"] = "server_error"
+    code: Literal["server_error", "invalid_prompt"] = "server_error"
 
 
 class ResponseObject(Struct, tag_field="object", tag="response", kw_only=True):
