@@ -11,7 +11,7 @@ import pytest
 
 from onechip.errors import RequestError
 from onechip.models.call_grammar import call_grammar
-from onechip.models.schema_merge import Conflict, exclusive, merged
+from onechip.models.schema_merge import Conflict, merged, overlapping
 from onechip.models.source import resolve_model
 from onechip.models.string_forms import FORMATS, search
 from onechip.models.tokenizer import Tokenizer
@@ -249,7 +249,23 @@ def test_schemas_that_hold_at_once_are_made_one() -> None:
     ],
 )  # fmt: skip
 def test_alternatives_exclude_each_other(first: dict[str, Any], second: dict[str, Any], apart: bool) -> None:
-    assert exclusive(first, second) is exclusive(second, first) is apart
+    assert (overlapping({"x": first, "y": second}) is None) is apart
+    assert (overlapping({"x": second, "y": first}) is None) is apart
+
+
+def test_alternatives_that_overlap_are_found_among_many() -> None:
+    def kind(*values: Any) -> dict[str, Any]:
+        return {"type": "object", "properties": {"k": {"enum": list(values)}}, "required": ["k"]}
+
+    many: dict[str, Any] = {f"{n}": kind(n, f"v{n}") for n in range(60)}
+    assert overlapping(many) is None
+    assert overlapping(many | {"null": {"type": "null"}, "text": {"const": "x"}}) is None
+    assert overlapping(many | {"again": kind(60, "v7")}) == ("7", "again")
+    assert overlapping(many | {"any": {"type": "object"}}) in {("0", "any"), ("any", "0")}
+    with pytest.raises(
+        Conflict, match="has 101 alternatives: where there are more than 64, each must require"
+    ):
+        overlapping({f"{n}": kind(n) for n in range(100)} | {"again": kind(7)})
 
 
 def test_what_is_known_of_elements_and_listed_values() -> None:

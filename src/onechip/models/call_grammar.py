@@ -16,7 +16,8 @@ from onechip.models.call_notation import Rules, literal
 from onechip.models.call_schema import ArgumentRules
 from onechip.models.chat_parser import has_call_markers, is_function_name
 from onechip.models.json_calls import CLOSE, OPEN
-from onechip.models.json_grammar import SchemaError, check_json_schema, json_rule
+from onechip.models.json_grammar import check_json_schema, json_rule
+from onechip.models.schema_limits import SchemaError, check_divisors
 from onechip.models.schema_merge import Conflict, merged
 from onechip.models.tokenizer import Tokenizer
 
@@ -47,12 +48,18 @@ def call_grammar(
     if has_call_markers(tokenizer):
         _check_names(functions, param)
         calls = _GemmaCalls(tokenizer)
+    schemas = []
     for function in functions:
         held = required or function.get("strict") is True
+        schemas.append(_schema(function) if held else _ANY_OBJECT)
         try:
-            calls.add(function["name"], _schema(function) if held else _ANY_OBJECT)
+            calls.add(function["name"], schemas[-1])
         except SchemaError as error:
             raise _refusal(function["name"], error, param) from None
+    try:
+        check_divisors(schemas)
+    except SchemaError as error:
+        raise RequestError(f"{param}: {error}. Leave some tools out.", param=param) from None
     return calls.grammar(required, many)
 
 

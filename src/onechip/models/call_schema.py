@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from itertools import combinations
 from typing import Any
 
 from onechip.models.call_notation import ANY_TEXT, INTEGER, NUMBER, Rules, in_order, literal
-from onechip.models.json_grammar import SchemaError, check_json_schema, json_rule
+from onechip.models.json_grammar import check_json_schema, json_rule
+from onechip.models.schema_limits import SchemaError, check_limits
 from onechip.models.schema_merge import (
     Conflict,
     additional,
     assertions,
-    exclusive,
     merged,
+    overlapping,
     required_names,
 )
 from onechip.models.string_forms import FORMATS, search
@@ -71,6 +71,7 @@ class ArgumentRules:
         Raises:
             SchemaError: a part of the schema cannot be held to, or nothing satisfies it.
         """
+        check_limits(self._root)
         return self._one_of(self._alternatives(self._joined({"type": "object"}, self._root, ""), ""))
 
     def _one_of(self, expressions: Sequence[str]) -> str:
@@ -161,22 +162,26 @@ class ArgumentRules:
         if not paths:
             raise SchemaError(where, "allows nothing")
         if one:
-            self._check_exclusive(paths)
+            self._check_exclusive(paths, where)
         return [
             self._of_optional(self._joined(rest, member, path), path, len(paths) > 1)
             for path, member in paths.items()
         ]
 
-    def _check_exclusive(self, paths: Mapping[str, Any]) -> None:
+    def _check_exclusive(self, paths: Mapping[str, Any], where: str) -> None:
         flat = {
             path: self._flat(member, path) if isinstance(member, Mapping) else {}
             for path, member in paths.items()
         }
-        for (first, node), (second, other) in combinations(flat.items(), 2):
-            if not exclusive(node, other):
-                raise SchemaError(
-                    second, f"may hold together with {first}: use anyOf for alternatives that overlap"
-                )
+        try:
+            found = overlapping(flat)
+        except Conflict as error:
+            raise SchemaError(where, str(error)) from None
+        if found:
+            first, second = found
+            raise SchemaError(
+                second, f"may hold together with {first}: use anyOf for alternatives that overlap"
+            )
 
     def _check_keywords(self, node: Mapping[str, Any], where: str) -> None:
         for keyword, value in node.items():
@@ -210,7 +215,7 @@ class ArgumentRules:
         if not kept:
             raise SchemaError(where, "allows nothing: no listed value is of its type")
         texts = [value for value in kept if isinstance(value, str) and value]
-        others = [self._rules.value(value) for value in kept if value not in texts]
+        others = [self._rules.value(value) for value in kept if not (isinstance(value, str) and value)]
         return [self._rules.string(" | ".join(map(literal, texts))), *others] if texts else others
 
     def _typed(self, node: Mapping[str, Any], where: str) -> list[str]:

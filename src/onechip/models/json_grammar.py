@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Mapping
 from typing import Any
 
 import llguidance
 
+from onechip.models.schema_limits import SchemaError, check_limits
 from onechip.models.tool_schema import inner_schemas
 
 _COMPACT = {
@@ -32,21 +34,10 @@ _SAID_PLAINLY = (
 _DEFINITIONS = ("$defs", "definitions")
 
 _MAX_CHECKS = 500
-"""How many parts of a schema that cannot be compiled are tried, a millisecond each, to say where it fails."""
-
-
-class SchemaError(ValueError):
-    """A JSON schema that answers cannot be held to.
-
-    Args:
-        where: the path of the part inside the schema, such as `.properties.city`; "" for all of it.
-        reason: what is wrong, without a full stop.
-    """
-
-    def __init__(self, where: str, reason: str) -> None:
-        super().__init__(f"{where} {reason}".strip())
-        self.where = where
-        self.reason = reason
+_MAX_SECONDS = 0.5
+"""How many parts of a schema that cannot be compiled are tried, to say where it fails, and for how long: it
+is a millisecond for each of an ordinary schema.
+"""
 
 
 def json_grammar(schema: Mapping[str, Any]) -> str:
@@ -65,6 +56,7 @@ def check_json_schema(schema: Any) -> None:
     Raises:
         SchemaError: it cannot, and this is where.
     """
+    check_limits(schema)
     reason = _error(schema)
     if not reason:
         return
@@ -76,9 +68,10 @@ def _place(schema: Any, reason: str) -> str:
     node = schema if isinstance(schema, Mapping) else {}
     definitions = {key: node[key] for key in _DEFINITIONS if key in node}
     path, members = "", iter(inner_schemas(node))
+    began = time.thread_time()
     for _ in range(_MAX_CHECKS):
         step, member = next(members, ("", None))
-        if not step:
+        if not step or time.thread_time() - began > _MAX_SECONDS:
             break
         if isinstance(member, Mapping) and _error({**definitions, **member}) == reason:
             path, members = f"{path}.{step}", iter(inner_schemas(member))

@@ -1,0 +1,105 @@
+"""How large a JSON schema may be, so that it is compiled in seconds and with little memory."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from fractions import Fraction
+from math import lcm
+from typing import Any
+
+MAX_TEXT = 1_000_000
+"""Characters of a schema as JSON."""
+
+MAX_OBJECTS = 10_000
+"""Of a schema. A chain of references through so many takes 0.3 s, 50 MB and 64 MB of stack."""
+
+MAX_MEMBERS = 2_000
+"""Of one object. Where all of them are optional, the parser has four items for each at once."""
+
+MAX_MULTIPLE = 50_000
+"""Sum of the different divisors of `multipleOf`, and their least common multiple: an automaton has a state of
+350 bytes for each remainder.
+"""
+
+_DATA = ("const", "enum", "default", "examples", "example")
+"""Keywords whose values are no schemas."""
+
+
+class SchemaError(ValueError):
+    """A JSON schema that answers cannot be held to.
+
+    Args:
+        where: the path of the part inside the schema, such as `.properties.city`; "" for all of it.
+        reason: what is wrong, without a full stop.
+    """
+
+    def __init__(self, where: str, reason: str) -> None:
+        super().__init__(f"{where} {reason}".strip())
+        self.where = where
+        self.reason = reason
+
+
+def check_limits(schema: Any) -> None:
+    """Raises SchemaError if `schema` is too large, or no number is a multiple of its `multipleOf`."""
+    length = len(json.dumps(schema))
+    if length > MAX_TEXT:
+        raise SchemaError("", f"is too large: {length:,} characters, and {MAX_TEXT:,} are the limit")
+    for count, (where, node) in enumerate(_objects(schema), 1):
+        if count > MAX_OBJECTS:
+            raise SchemaError("", f"is too large: at most {MAX_OBJECTS:,} objects may be in it")
+        members = node.get("properties")
+        if isinstance(members, dict) and len(members) > MAX_MEMBERS:
+            raise SchemaError(f"{where}.properties", f"has {len(members):,} members: {MAX_MEMBERS:,} may be")
+    check_divisors(schema)
+
+
+def _objects(schema: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """All objects inside, and their paths; not those in data."""
+    waiting = [("", schema)]
+    while waiting:
+        where, node = waiting.pop()
+        if isinstance(node, dict):
+            yield where, node
+            waiting += ((f"{where}.{key}", value) for key, value in node.items() if key not in _DATA)
+        elif isinstance(node, list):
+            waiting += ((f"{where}[{index}]", value) for index, value in enumerate(node))
+
+
+def check_divisors(schema: Any) -> None:
+    """Raises SchemaError if a `multipleOf` is not more than 0, or all in `schema` are too large.
+
+    Those that hold at once are as one, their least common multiple.
+    """
+    seen, common = set(), 1
+    for where, node in _objects(schema):
+        divisor = node.get("multipleOf")
+        if isinstance(divisor, bool) or not isinstance(divisor, int | float):
+            continue
+        if not 0 < divisor < float("inf"):
+            raise SchemaError(f"{where}.multipleOf", "must be more than 0")
+        states = remainders(Fraction(str(divisor)))
+        seen.add(states)
+        common = lcm(common, states)
+        if max(sum(seen), common) > MAX_MULTIPLE:
+            reason = f"is too large: all of them together may have {MAX_MULTIPLE:,} remainders"
+            raise SchemaError(f"{where}.multipleOf", reason)
+
+
+def remainders(divisor: Fraction) -> int:
+    """How many remainders of decimal numbers an automaton tells apart; what divides a power of 10 is free."""
+    rest = divisor.numerator
+    for prime in (2, 5):
+        while rest and rest % prime == 0:
+            rest //= prime
+    return rest
+
+
+_MULTIPLE_OF = re.compile(r'\\?"multipleOf\\?": ?([0-9.eE+-]+)')
+
+
+def estimated_bytes(grammar: str) -> int:
+    """What a compiled grammar takes: 300 bytes a character at the most, and 350 for each remainder."""
+    states = sum(remainders(Fraction(found)) for found in _MULTIPLE_OF.findall(grammar))
+    return 20_000 + 300 * len(grammar) + 350 * states
