@@ -8,40 +8,59 @@ then `Request(..., guides=(grammar.guide(),))`.
 from __future__ import annotations
 
 import json
+import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import llguidance
 import numpy as np
-from llguidance.gbnf_to_lark import any_to_lark
 from llguidance.numpy import fill_next_token_bitmask
 
+from onechip.engine.guides.kept import Kept
+from onechip.engine.guides.large_stack import on_large_stack
 from onechip.engine.guides.masks import Mask, allow
 from onechip.engine.guides.vocabulary import Vocabulary
 from onechip.errors import RequestError
 from onechip.models.call_grammar import call_grammar
-from onechip.models.json_grammar import SchemaError, check_json_schema, json_grammar
+from onechip.models.gbnf import gbnf_to_lark, is_gbnf
+from onechip.models.json_grammar import check_json_schema, json_grammar
+from onechip.models.schema_limits import MAX_TEXT, SchemaError, check_limits, estimated_bytes
 from onechip.models.tokenizer import Tokenizer
 
-_KEPT = 256
-"""Grammars that are kept compiled; one of a nested schema takes 20 kB."""
+_KEPT = 64 << 20
+"""Bytes of grammars that are kept compiled, as `estimated_bytes` has it."""
 
+_MAX_TEXT = 100_000
+"""Characters of a regex or a grammar: a chain of as many rules as fit takes 0.1 s, and 50 MB of stack."""
 
-_LIMITS = llguidance.LLParserLimits(max_items_in_row=10_000, verbose_errors=False)
-"""Its own limit of 2,000 items ends answers in objects of 600 optional members. Verbose errors would have the
-state of the parser in them.
+_MAX_CALLS = 1_000_000
+"""Characters of the grammar that tools become."""
+
+_BEGINNING = 3
+"""Masks that are made on trial, so that what can never be held to is refused before the engine is asked."""
+
+_LIMITS = llguidance.LLParserLimits(max_items_in_row=10_000, max_lexer_states=50_000, verbose_errors=False)
+"""Its own limit of 2,000 items ends answers in objects of 600 optional members. A state takes 1 to 2 kB.
+Verbose errors would have the state of the parser in them.
 """
+
+_TOO_COMPLEX = re.compile("^panic|fuel exhausted|[Tt]oo (many|large|big|complex)|Current row has|TooComplex")
+"""What llguidance says where one of its limits is met."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Grammar:
-    """A grammar that is compiled for one vocabulary; any number of answers may be held to it at once."""
+    """A grammar that is compiled for one vocabulary; any number of answers may be held to it at once.
+
+    Attributes:
+        size: bytes, by estimate.
+    """
 
     _start: llguidance.LLMatcher
     _vocabulary: Vocabulary
+    size: int
 
     def guide(self) -> GrammarGuide:
         """The state of one answer, before its first token. It takes some microseconds."""
@@ -99,7 +118,7 @@ class Grammars:
         self._size = vocab
         self._lock = threading.Lock()
         self._read: Vocabulary | None = None
-        self._compiled = lru_cache(_KEPT)(self._compile)
+        self._kept: Kept[Grammar] = Kept(_KEPT)
 
     def warm(self) -> None:
         """Read the vocabulary now; see Vocabulary.read for what it costs.
@@ -128,11 +147,14 @@ class Grammars:
         Raises:
             RequestError: `schema` uses what llguidance does not enforce, or allows nothing. It says where.
         """
+        return self._made("json_schema", schema, lambda: self._json_schema(schema, param))
+
+    def _json_schema(self, schema: Mapping[str, Any] | bool, param: str) -> Grammar:
         schema = {} if schema is True else schema
         try:
             check_json_schema(schema)
             assert isinstance(schema, Mapping)
-            return self._compiled(json_grammar(schema))
+            return self._compile(json_grammar(schema))
         except SchemaError as error:
             message = f"{param}{error.where} cannot be compiled: {error.reason}."
         except ValueError as error:
@@ -145,8 +167,12 @@ class Grammars:
         Raises:
             RequestError: it is no regex, or has what an automaton cannot do (look-around, back-references).
         """
+        _check_length(pattern, _MAX_TEXT, param)
+        return self._made("regex", pattern, lambda: self._regex(pattern, param))
+
+    def _regex(self, pattern: str, param: str) -> Grammar:
         try:
-            return self._compiled(llguidance.LLMatcher.grammar_from_regex(pattern))
+            return self._compile(llguidance.LLMatcher.grammar_from_regex(pattern))
         except ValueError as error:
             # "at 1(8): invalid regex ... error: unclosed group": the place is of a grammar that is ours.
             reason = str(error).split("\n   1 | ")[0].rpartition("error: ")[2].partition("; ")[0]
@@ -162,7 +188,9 @@ class Grammars:
         if not options:
             raise RequestError(f"{param} is empty: it must list at least one text.", param=param)
         literals = " | ".join(json.dumps(option) for option in options)
-        return self.lark(f"start: CHOICE\nCHOICE: {literals}", param)
+        text = f"start: CHOICE\nCHOICE: {literals}"
+        _check_length(text, MAX_TEXT, param)
+        return self._made("lark", text, lambda: self._lark(text, param))
 
     def lark(self, text: str, param: str) -> Grammar:
         """What a grammar in llguidance's dialect of Lark allows, from its rule `start`.
@@ -170,12 +198,8 @@ class Grammars:
         Raises:
             RequestError: it cannot be compiled; line and column are said.
         """
-        try:
-            return self._compiled(llguidance.LLMatcher.grammar_from_lark(text))
-        except ValueError as error:
-            raise RequestError(
-                f"{param} cannot be compiled: {_first_line(str(error))}.", param=param
-            ) from None
+        _check_length(text, _MAX_TEXT, param)
+        return self._made("lark", text, lambda: self._lark(text, param))
 
     def ebnf(self, text: str, param: str) -> Grammar:
         """As `lark`, but `text` may also be GBNF (llama.cpp's EBNF, with `root ::= ...`), as vLLM takes both.
@@ -183,11 +207,25 @@ class Grammars:
         Raises:
             RequestError: it cannot be compiled; line and column are said.
         """
+        if not is_gbnf(text):
+            return self.lark(text, param)
+        _check_length(text, _MAX_TEXT, param)
+        return self._made("gbnf", text, lambda: self._gbnf(text, param))
+
+    def _lark(self, text: str, param: str) -> Grammar:
         try:
-            text = any_to_lark(text) if "::=" in text else text
-        except Exception as error:  # the library raises plain Exception too
-            raise RequestError(f"{param} cannot be compiled: {error}.", param=param) from None
-        return self.lark(text, param)
+            _check_embedded(text)
+            return self._compile(llguidance.LLMatcher.grammar_from_lark(text))
+        except ValueError as error:
+            reason = _first_line(str(error))
+            raise RequestError(f"{param} cannot be compiled: {reason}.", param=param) from None
+
+    def _gbnf(self, text: str, param: str) -> Grammar:
+        try:
+            return self._compile(llguidance.LLMatcher.grammar_from_lark(gbnf_to_lark(text)))
+        except ValueError as error:
+            reason = _first_line(str(error))
+            raise RequestError(f"{param} cannot be compiled: {reason}.", param=param) from None
 
     def calls(
         self, tools: Sequence[Mapping[str, Any]], *, required: bool, many: bool = True, param: str = "tools"
@@ -205,16 +243,83 @@ class Grammars:
         Raises:
             RequestError: the schema of a tool cannot be held to; it says which, where and why.
         """
-        text = call_grammar(self._tokenizer, tools, required=required, many=many, param=param)
-        return self.lark(text, param)
+        asked = [list(tools), required, many]
+        return self._made("calls", asked, lambda: self._calls(tools, required, many, param))
 
-    def _compile(self, grammar: str) -> Grammar:
+    def _calls(self, tools: Sequence[Mapping[str, Any]], required: bool, many: bool, param: str) -> Grammar:
+        text = call_grammar(self._tokenizer, tools, required=required, many=many, param=param)
+        _check_length(text, _MAX_CALLS, param)
+        try:
+            return self._compile(llguidance.LLMatcher.grammar_from_lark(text))
+        except ValueError as error:
+            reason = _first_line(str(error))
+            raise RequestError(
+                f"{param}: calls cannot be held to their schemas: {reason}.", param=param
+            ) from None
+
+    def _made(self, kind: str, content: Any, make: Callable[[], Grammar]) -> Grammar:
+        """The grammar that is kept for this, or else a new one."""
+        key = f"{kind} {json.dumps(content)}"
+        found = self._kept.get(key)
+        if found is None:
+            found = on_large_stack(make)
+            self._kept.put(key, found, found.size + len(key))
+        return found
+
+    def _compile(self, text: str) -> Grammar:
         """Compile what llguidance's `grammar_from_*` gave. Raises ValueError with its message."""
         vocabulary = self._vocabulary()
-        matcher = llguidance.LLMatcher(vocabulary.backend, grammar, log_level=0, limits=_LIMITS)
+        matcher = llguidance.LLMatcher(vocabulary.backend, text, log_level=0, limits=_LIMITS)
         if matcher.is_error():
-            raise ValueError(matcher.get_error())
-        return Grammar(matcher, vocabulary)
+            raise ValueError(_plain(matcher.get_error()))
+        grammar = Grammar(matcher, vocabulary, estimated_bytes(text))
+        _check_beginning(grammar.guide(), vocabulary)
+        return grammar
+
+
+def _check_beginning(guide: GrammarGuide, vocabulary: Vocabulary) -> None:
+    """Raises ValueError if nothing may come first, or if masks meet a limit at once."""
+    for step in range(_BEGINNING):
+        allowed = np.full(len(vocabulary.known), 0xFFFFFFFF, np.uint32)
+        try:
+            guide.forbid(allowed)
+        except RequestError as error:
+            raise ValueError(_plain(error.message)) from None
+        ids = (int(id) for id in np.flatnonzero(np.unpackbits(allowed.view(np.uint8), bitorder="little")))
+        first = next((id for id in ids if id not in vocabulary.stop_ids), None)
+        if first is None:
+            if step == 0 and not guide.complete:
+                raise ValueError(_plain("NoExtension"))
+            return
+        guide.take(first)
+
+
+def _check_embedded(lark: str) -> None:
+    """Raises SchemaError if a schema inside a grammar is too large."""
+    schemas = []
+    for found in re.finditer("%json", lark):
+        try:
+            schema, _ = json.JSONDecoder().raw_decode(lark[found.end() :].lstrip())
+        except (ValueError, RecursionError):  # llguidance says where
+            continue
+        schemas.append(schema)
+    check_limits({"%json": schemas})
+
+
+def _check_length(text: str, most: int, param: str) -> None:
+    if len(text) > most:
+        raise RequestError(
+            f"{param} is too large: {len(text):,} characters, and {most:,} are the limit.", param=param
+        )
+
+
+def _plain(message: str) -> str:
+    """What llguidance says, for a client."""
+    if "NoExtension" in message:
+        return "no answer satisfies it"
+    if "invalid regex" not in message and _TOO_COMPLEX.search(message):
+        return "it is too complex"
+    return message
 
 
 def _first_line(message: str) -> str:
