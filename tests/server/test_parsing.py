@@ -13,7 +13,10 @@ from hypothesis import strategies as st
 from onechip.errors import RequestError
 from onechip.models.chat_template import ChatTemplate
 from onechip.models.json_text import MAX_NESTING
+from onechip.server import ollama
+from onechip.server.messages import MessagesBody
 from onechip.server.parsing import check_reserved, parse
+from onechip.server.responses import ResponsesBody
 from onechip.server.schemas import ChatBody, CompletionBody
 from tests.server.scripted import ACORN
 
@@ -61,7 +64,7 @@ def tool(**function: Any) -> list[dict[str, Any]]:
             "messages[0].content[0].type",
             ['"image_url"', "text only"],
         ),
-        ({"messages": None}, "messages", ["null", "array"]),
+        ({"messages": None}, "messages", ["is missing"]),
         ({"tool_choice": "always"}, "tool_choice", ['"always"', "auto, none, required"]),
         ({"tool_choice": {"type": "custom"}}, "tool_choice.type", ['"custom"', "function or allowed_tools"]),
         ({"tool_choice": {"type": "function"}}, "tool_choice.function", ["is missing"]),
@@ -114,6 +117,26 @@ def test_what_the_openai_client_hands_back_is_taken() -> None:
         ],
     }
     assert len(chat(messages=[*HI, answer]).messages) == 2
+
+
+@pytest.mark.parametrize("body", [MessagesBody, ResponsesBody, ollama.ChatBody])
+def test_null_asks_for_nothing_wherever_it_stands(body: Any) -> None:
+    """Also in a field that nobody declared; in a client's own data it stays."""
+    said = {"role": "assistant", "content": "Hi", "toolset_name": None}
+    if body is MessagesBody:
+        call = {"type": "tool_use", "id": "a", "name": "f", "input": {"x": None}, "toolset_name": None}
+        said["content"] = [{"type": "text", "text": "Hi", "id": None, "citations": None}, call]
+    field = "input" if body is ResponsesBody else "messages"
+    data = {"model": "m", "max_tokens": 3, "new": None, field: [said]}
+    if body is not MessagesBody:
+        del data["max_tokens"]
+    parsed = parse(json.dumps(data).encode(), body)
+    [message] = getattr(parsed, field)
+    if body is MessagesBody:
+        assert message.content[1].input == {"x": None}
+    said["toolset_name"] = "mine"
+    with pytest.raises(RequestError, match=rf"Unknown field: {field}\[0\].toolset_name"):
+        parse(json.dumps(data).encode(), body)
 
 
 def test_each_endpoint_has_its_own_fields() -> None:

@@ -12,6 +12,7 @@ import msgspec
 
 from onechip.errors import RequestError
 from onechip.models.json_text import decode_json
+from onechip.server.nulls import drop_nulls
 from onechip.server.schemas import Body
 
 T = TypeVar("T", bound=Body)
@@ -32,6 +33,7 @@ def parse(body: bytes, type: type[T]) -> T:
     data = decode_json(body, "The body")
     if not isinstance(data, dict):
         raise RequestError(f"The body must be a JSON object, not {_shown(data)}.")
+    drop_nulls(data, type)
     type.complete(data)
     _remove_unsupported(data, type)
     for name, inner in type.NESTED.items():
@@ -81,7 +83,7 @@ def _remove_unsupported(data: dict[str, Any], type: type[Body], prefix: str = ""
 def _is_neutral(value: Any, neutral: tuple[Any, ...]) -> bool:
     """Whether `value` asks for nothing; 0 and false are different values, 0 and 0.0 are not."""
     same = (value == other and isinstance(value, bool) == isinstance(other, bool) for other in neutral)
-    return value is None or any(same)
+    return any(same)
 
 
 def _explained(complaint: str, data: Any, type: type[Body]) -> RequestError:

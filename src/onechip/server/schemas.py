@@ -33,7 +33,7 @@ class Body(Struct, kw_only=True, forbid_unknown_fields=True):
     """The body of a request, or an object of it with fields of its own.
 
     Attributes:
-        NEUTRAL: fields that we do not support -> values that ask for nothing, as null does everywhere.
+        NEUTRAL: fields that we do not support -> values that ask for nothing.
         ALLOWED: path of a field with listed values (without indices) -> how errors say what may stand there.
         INSTEAD: unsupported field -> what to do instead; else it is to be left out.
         NESTED: fields that hold a Body.
