@@ -99,6 +99,17 @@ def test_log_probabilities_are_those_of_the_model(client: Client, questions: lis
     )
 
 
+@pytest.mark.parametrize("temperature", [1e-6, 1e-10, 1e-37])
+def test_log_probabilities_at_next_to_no_temperature_are_numbers(
+    client: Client, questions: list[tuple[int, ...]], temperature: float
+) -> None:
+    entry = request(questions[0], logprobs=3, temperature=temperature, max_tokens=3)
+    client.run(entry)
+    told = logprobs(client, entry)
+    assert [step.chosen for step in told] == [0] * 3
+    assert np.isfinite([value for step in told for _, value in step.top]).all()
+
+
 def test_a_guide_says_what_may_come(client: Client, questions: list[tuple[int, ...]]) -> None:
     """At every temperature, for the first token too, and nobody else notices."""
     beside = [request(prompt) for prompt in questions[:6]]

@@ -13,7 +13,7 @@ import pytest
 from onechip.config import ServeConfig
 from onechip.errors import CheckpointError
 from onechip.server.app import MAX_BODY_BYTES
-from tests.server.scripted import CHAT, HI, ScriptedEngine, error_of, model, running, wait_until
+from tests.server.scripted import CHAT, HI, TOKENIZER, ScriptedEngine, error_of, model, running, wait_until
 
 
 def test_while_loading_only_health_and_ready_answer(engine) -> None:
@@ -156,6 +156,8 @@ def test_tokenize_and_detokenize(client) -> None:
         200,
         {"prompt": "<bos>Tom has 12"},
     )
+    stranger = client.ask("POST", "/detokenize", {"tokens": [2, TOKENIZER.vocab_size]})
+    assert "the vocabulary ends at 2047" in error_of(stranger, 400)["message"]
     chat = client.ask("POST", "/tokenize", HI)[1]
     text = client.ask("POST", "/detokenize", {"tokens": chat["tokens"]})[1]["prompt"]
     assert text == "<bos><|turn>user\nHi<turn|>\n<|turn>model\n"

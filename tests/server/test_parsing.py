@@ -73,7 +73,7 @@ def tool(**function: Any) -> list[dict[str, Any]]:
         ({"length_penalty": 0.5}, "length_penalty", ["0.5", "not supported"]),
         ({"use_beam_search": True}, "use_beam_search", ["true", "not supported"]),
         ({"presence_penalty": 2.5}, "presence_penalty", ["2.5", "<= 2"]),
-        ({"repetition_penalty": 0}, "repetition_penalty", ["0", "> 0"]),
+        ({"repetition_penalty": 1e-38}, "repetition_penalty", ["1e-38", ">= 0.01"]),
         ({"logit_bias": {"5": 101}}, "logit_bias[...]", ["101", "<= 100"]),
         ({"top_logprobs": 21}, "top_logprobs", ["21", "<= 20"]),
         ({"n": 0}, "n", ["0", ">= 1"]),
@@ -188,6 +188,13 @@ def test_what_is_nested_too_deep_is_named() -> None:
         TEMPLATE.render([message])
     assert caught.value.param == field
     assert caught.value.message.startswith(field)
+
+
+def test_what_is_nested_too_deep_is_named_by_a_short_path() -> None:
+    deep = '{"' + "k" * 1000 + '":' + "[" * 70 + "]" * 70 + "}"
+    with pytest.raises(RequestError, match=r"^metadata\.k+\.\.\. is nested too deep") as caught:
+        parse(f'{{"metadata": {deep}}}'.encode(), ChatBody)
+    assert len(caught.value.message) < 200
 
 
 def test_the_deepest_that_is_taken_can_be_rendered() -> None:

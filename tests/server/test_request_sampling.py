@@ -61,6 +61,9 @@ def test_the_output_fits_in_the_context() -> None:
     assert (caught.value.param, caught.value.code) == ("max_tokens", "context_length_exceeded")
     with pytest.raises(RequestError, match=r"prompt has 100 tokens, .* is 100 .*: shorten the prompt\.$"):
         output_limit(Limits(1, "max_tokens"), 100, 100, 100)
+    assert output_limit(Limits(0, "max_tokens"), 100, 100, 100) == 0  # a prompt alone, to be scored
+    with pytest.raises(RequestError, match="prompt has 101 tokens"):
+        output_limit(Limits(0, "max_tokens"), 101, 100, 100)
 
 
 def test_a_larger_context_is_advised_only_where_the_model_takes_it() -> None:

@@ -86,6 +86,13 @@ def test_a_number_comes_before_an_effort(thinking, engine) -> None:
     assert engine.requests[-1].guides == ()
 
 
+def test_two_numbers_of_tokens_are_refused_unless_they_are_the_same(thinking, engine) -> None:
+    budgets = {"thinking_token_budget": 12, "thinking_budget_tokens": 12}
+    assert message(thinking, **budgets)[1] == 12
+    error = error_of(thinking.ask("POST", CHAT, HI | budgets | {"thinking_budget_tokens": 13}), 400)
+    assert "thinking_token_budget is 12 and thinking_budget_tokens is 13" in error["message"]
+
+
 def test_a_thought_that_the_prompt_has_opened_counts_from_the_start(thinking, engine) -> None:
     call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     messages = [

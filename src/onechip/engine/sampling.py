@@ -25,6 +25,9 @@ DROPPED = -jnp.inf
 WORD = 32
 """Tokens of one word of a mask."""
 
+LEAST_TEMPERATURE = 1e-6
+"""What lower ones, but for 0, are taken for: quotients by them would not be finite numbers."""
+
 BLOCK_ROWS = 8
 """Rows that steered tokens are chosen of at a time: rows that nobody needs are not looked at."""
 
@@ -112,7 +115,7 @@ def filtered(logits: jax.Array, wishes: Draw) -> jax.Array:
     The order is vLLM's: temperature, min_p, top_k, top_p (over what top_k left). Ties at a threshold are
     kept.
     """
-    scaled = logits / jnp.maximum(wishes.temperature, 1e-6)[:, None]
+    scaled = logits / jnp.maximum(wishes.temperature, LEAST_TEMPERATURE)[:, None]
     floor = scaled.max(-1) + jnp.where(wishes.min_p > 0, jnp.log(wishes.min_p), DROPPED)
     scaled = jnp.where(scaled >= floor[:, None], scaled, DROPPED)
 
@@ -291,7 +294,7 @@ def _logprobs(
     logits: jax.Array, temperature: jax.Array, tokens: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Log-probabilities [rows] of tokens [rows], and the likeliest tokens with theirs."""
-    scaled = logits / jnp.where(temperature > 0, temperature, 1)[:, None]
+    scaled = logits / jnp.where(temperature > 0, jnp.maximum(temperature, LEAST_TEMPERATURE), 1)[:, None]
     total = jax.nn.logsumexp(scaled, axis=-1, keepdims=True)
     best, top = lax.top_k(scaled, min(MAX_LOGPROBS, logits.shape[1]))
     own = jnp.take_along_axis(scaled, jnp.maximum(tokens, 0)[:, None], axis=-1)

@@ -85,7 +85,7 @@ class SamplingParams:
 
     Penalties and bias change the logits after the softcap, before the temperature. Log-probabilities are of
     what the temperature makes of that, before any token is dropped or forbidden; at 0 the temperature is
-    taken as 1.
+    taken as 1. One between 0 and 1e-6 is taken as 1e-6.
     """
 
     temperature: float = 0.0

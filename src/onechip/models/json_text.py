@@ -19,6 +19,9 @@ MAX_NESTING = 64
 _NAMED_STEPS = 4
 """How far down an error names a value: `tools[0].function.parameters` has four steps."""
 
+_LONGEST_PATH = 80
+"""Characters of a path: its keys may be a client's own, and of any length."""
+
 _CONTAINERS = (dict, list)
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 
@@ -61,6 +64,7 @@ def _check_nesting(value: Any, name: str, param: str | None) -> None:
         level = [inner for path, outer in level for inner in _containers(path, outer, named)]
     if level:
         path = level[0][0]
+        path = path if len(path) <= _LONGEST_PATH else f"{path[: _LONGEST_PATH - 3]}..."
         raise _nested_too_deep(path or name, path or param)
 
 

@@ -113,6 +113,16 @@ class StreamDecoder:
         pieces = self._pieces
         return self._without_blanks(self._utf8.decode(b"".join([pieces[id] for id in ids])))
 
+    def breaks(self, id: int) -> bool:
+        """Whether `id`, if it comes next, is no part of the character that is held back, and so breaks it."""
+        held, piece = self._utf8.getstate(), self._pieces[id]
+        if not held[0] or not piece:
+            return False
+        text = self._utf8.decode(piece[:1])
+        characters = len(text) + bool(self._utf8.getstate()[0])
+        self._utf8.setstate(held)
+        return characters > 1
+
     def finish(self) -> str:
         """U+FFFD for the bytes of a character that never became whole, or "". More ids may follow."""
         rest = self._utf8.decode(b"", final=True)

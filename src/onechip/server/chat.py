@@ -110,12 +110,15 @@ def _calls(body: ChatBody) -> CallRule:
 
 
 def _thinking(body: ChatBody) -> Thinking:
-    """A number comes before what an effort sets."""
+    """A number comes before what an effort sets. Raises RequestError if there are two numbers."""
     thinking = Thinking.of_effort(body.reasoning_effort, "reasoning_effort")
-    for field in ("thinking_token_budget", "thinking_budget_tokens"):
-        budget = getattr(body, field)
-        if budget is not None:
-            return replace(thinking, budget=None if budget < 0 else budget, budget_field=field)
+    fields = ("thinking_token_budget", "thinking_budget_tokens")
+    given = [(field, budget) for field in fields if (budget := getattr(body, field)) is not None]
+    if len({budget for _, budget in given}) > 1:
+        said = " and ".join(f"{field} is {budget}" for field, budget in given)
+        raise RequestError(f"{said}: they are two names of one thing; leave one out.", param=given[1][0])
+    for field, budget in given[:1]:
+        return replace(thinking, budget=None if budget < 0 else budget, budget_field=field)
     return thinking
 
 

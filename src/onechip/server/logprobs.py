@@ -138,10 +138,12 @@ class TextPlaces:
         self.end = end
 
     def push(self, ids: Sequence[int]) -> list[int]:
-        """The beginnings of these tokens; one within a character begins where that does."""
+        """The beginnings of these tokens; one within a character begins where that does, one that breaks it
+        behind the U+FFFD that then stands for it.
+        """
         places = []
         for id in ids:
-            places.append(self.end)
+            places.append(self.end + self._decoder.breaks(id))
             self.end += len(self._decoder.push((id,)))
         return places
 

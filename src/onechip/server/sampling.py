@@ -133,7 +133,7 @@ class Limits:
     """How long an answer may become.
 
     Attributes:
-        tokens: of the answer; None: the rest of the context.
+        tokens: of the answer; None: the rest of the context; 0: there is none, the prompt alone must fit.
         field: what the client calls `tokens`.
         context: tokens of prompt and answer together, if fewer than the engine's.
     """
@@ -155,7 +155,7 @@ def output_limit(limits: Limits, prompt_tokens: int, context: int, largest_conte
     """
     context = min(limits.context or context, context)
     room = context - prompt_tokens
-    if room < 1:
+    if room < (0 if limits.tokens == 0 else 1):
         larger = f", or start the server with a larger --context (this model takes {largest_context})"
         raise RequestError(
             f"The prompt has {prompt_tokens} tokens, but the context is {context} tokens for prompt and "
