@@ -304,7 +304,7 @@ class ArgumentRules:
                 tail = tail if least else f"({tail})?"
         for index in range(len(elements) - 1, -1, -1):
             element = f'"," {elements[index]}' if index else elements[index]
-            tail = f"{element} {tail}" if index < least else f"({element} {tail})?"
+            tail = self._rules.rule(f"{element} {tail}" if index < least else f"({element} {tail})?")
         return self._rules.rule(f'"[" {tail} "]"')
 
     def _string(self, node: Mapping[str, Any], where: str) -> str:

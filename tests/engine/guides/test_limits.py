@@ -60,10 +60,12 @@ def _members(count: int) -> dict[str, Any]:
     ("make", "says"),
     [
         (_lark("start: start"), "grammar cannot be compiled: no answer satisfies it"),
+        (_lark("start: <[999999]>"), r"grammar cannot be compiled: at 1\(8\): Token range end too large"),
         (_lark("root ::= root"), "grammar cannot be compiled: no answer satisfies it"),
         (_schema({"$ref": "#"}), "schema cannot be compiled: no answer satisfies it"),
         (lambda made: made.regex(r"[^\s\S]", "regex"), "regex is .*compiled: no answer satisfies it"),
         (lambda made: made.regex("a?" * 2000, "regex"), "regex is .* cannot be compiled: it is too complex"),
+        (_schema({"multipleOf": 999_975}), r"schema\.multipleOf .*: is too large"),
         (lambda made: made.regex("a" * 100_001, "regex"), "regex is too large: 100,001 characters"),
         (lambda made: made.choice(["a" * 10**6], "choice"), "choice is too large: .* 1,000,000 are the"),
         (_lark("start: " + '"a" ' * 30_000), "grammar is too large: 120,007 characters"),
@@ -74,7 +76,7 @@ def _members(count: int) -> dict[str, Any]:
         (_schema({"items": {"multipleOf": 0}}), r"schema\.items\.multipleOf .*must be more than 0"),
         (_schema({"type": "integer", "multipleOf": 999_983}), r"schema\.multipleOf .*: is too large"),
         (_schema({"allOf": [{"multipleOf": n} for n in (97, 101, 103)]}), r"schema\.allOf\[\d\]\.multip"),
-        (_schema(_members(6) | {"items": [{"multipleOf": 9001 + n} for n in range(6)]}), r"schema.*multip"),
+        (_schema(_members(6) | {"items": [{"multipleOf": 20_001 + n} for n in range(6)]}), r"schema.*multip"),
         (_lark('start: %json {"type":"integer","multiple\\u004ff":999983}'), r"grammar .*%json\[0\]\.multip"),
         (_tool({"multipleOf": -3}), r"tools: .*parameters\.properties\.a\.multipleOf must be more than 0"),
         (_tool(_members(2001)), r"tools: .*parameters\.properties\.a\.properties has 2,001 members"),
@@ -92,7 +94,7 @@ def test_what_takes_too_long_or_allows_nothing_is_refused(make: Make, says: str)
 def test_many_tools_with_multiples_are_too_large_together() -> None:
     tools = [
         {"type": "function", "function": {"name": f"f{n}", "parameters": {"properties": {"a": schema}}}}
-        for n, schema in enumerate({"type": "integer", "multipleOf": 9001 + 2 * n} for n in range(9))
+        for n, schema in enumerate({"type": "integer", "multipleOf": 15_001 + 2 * n} for n in range(9))
     ]
     with pytest.raises(RequestError, match=r"tools: .*multipleOf is too large.*Leave some tools out\.$"):
         grammars("acorn")[0].calls(tools, required=True)
@@ -107,7 +109,7 @@ def test_large_forms_of_ordinary_kinds_are_taken() -> None:
     forced(made, {"type": "object", "properties": {"a": {"oneOf": [{"type": "null"}, *kinds]}}})
     forced(made, {"type": "object", "properties": {"a": {"enum": [str(n) for n in range(20_000)]}}})
     forced(made, _members(2000))
-    numbers = {"type": "object", "properties": {"a": {"multipleOf": 0.01}, "b": {"multipleOf": 60}}}
+    numbers = {"type": "object", "properties": {"a": {"multipleOf": 0.01}, "b": {"multipleOf": 86_400}}}
     made.json_schema(numbers, "schema")
     assert holds("acorn", made.choice([f"option {n}" for n in range(20_000)], "choice"), "option 19999")
 

@@ -46,7 +46,10 @@ _LIMITS = llguidance.LLParserLimits(max_items_in_row=10_000, max_lexer_states=50
 Verbose errors would have the state of the parser in them.
 """
 
-_TOO_COMPLEX = re.compile("^panic|fuel exhausted|[Tt]oo (many|large|big|complex)|Current row has|TooComplex")
+_TOO_COMPLEX = re.compile(
+    "^panic|fuel exhausted|too many (expressions|states)|Too many items|Current row has|schema too large"
+    "|grammar size|precomputation failed|Unable to determine"
+)
 """What llguidance says where one of its limits is met."""
 
 
@@ -93,7 +96,7 @@ class GrammarGuide:
         else:
             fill_next_token_bitmask(self._matcher, self._mask)
             if self._matcher.is_error():
-                reason = _first_line(self._matcher.get_error())
+                reason = _first_line(_plain(self._matcher.get_error()))
                 raise RequestError(f"The answer cannot be held to its grammar any longer: {reason}.")
         allowed &= self._mask.view(np.uint32)[0]
         allowed &= self._vocabulary.known
@@ -175,7 +178,8 @@ class Grammars:
             return self._compile(llguidance.LLMatcher.grammar_from_regex(pattern))
         except ValueError as error:
             # "at 1(8): invalid regex ... error: unclosed group": the place is of a grammar that is ours.
-            reason = str(error).split("\n   1 | ")[0].rpartition("error: ")[2].partition("; ")[0]
+            reason = str(error).split("\n   1 | ")[0].rpartition("error: ")[2].rpartition("(in regex): ")[2]
+            reason = reason.partition("; ")[0]
             message = f"{param} is {json.dumps(pattern)[:80]}, which cannot be compiled: {reason}."
             raise RequestError(message, param=param) from None
 
@@ -272,26 +276,22 @@ class Grammars:
         matcher = llguidance.LLMatcher(vocabulary.backend, text, log_level=0, limits=_LIMITS)
         if matcher.is_error():
             raise ValueError(_plain(matcher.get_error()))
-        grammar = Grammar(matcher, vocabulary, estimated_bytes(text))
-        _check_beginning(grammar.guide(), vocabulary)
-        return grammar
+        _check_beginning(matcher.deep_copy(), vocabulary)
+        return Grammar(matcher, vocabulary, estimated_bytes(text))
 
 
-def _check_beginning(guide: GrammarGuide, vocabulary: Vocabulary) -> None:
+def _check_beginning(matcher: llguidance.LLMatcher, vocabulary: Vocabulary) -> None:
     """Raises ValueError if nothing may come first, or if masks meet a limit at once."""
-    for step in range(_BEGINNING):
-        allowed = np.full(len(vocabulary.known), 0xFFFFFFFF, np.uint32)
-        try:
-            guide.forbid(allowed)
-        except RequestError as error:
-            raise ValueError(_plain(error.message)) from None
-        ids = (int(id) for id in np.flatnonzero(np.unpackbits(allowed.view(np.uint8), bitorder="little")))
-        first = next((id for id in ids if id not in vocabulary.stop_ids), None)
+    mask = np.zeros((1, len(vocabulary.known)), np.int32)
+    for _ in range(_BEGINNING):
+        fill_next_token_bitmask(matcher, mask)
+        if matcher.is_error():
+            raise ValueError(_plain(matcher.get_error()))
+        allowed = np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little"))
+        first = next((int(id) for id in allowed if int(id) not in vocabulary.stop_ids), None)
         if first is None:
-            if step == 0 and not guide.complete:
-                raise ValueError(_plain("NoExtension"))
             return
-        guide.take(first)
+        matcher.consume_token(first)
 
 
 def _check_embedded(lark: str) -> None:
