@@ -164,6 +164,48 @@ def test_what_leaves_no_token_is_the_requests_own_fault(
     assert client.finish(again.id) == client.finish(other.id)
 
 
+class Panic(BaseException):
+    """What llguidance panics with is no Exception either."""
+
+
+class Breaks(Only):
+    """Has a mistake in it that shows after three tokens."""
+
+    def __init__(self, mistake: BaseException, in_take: bool) -> None:
+        super().__init__((9,))
+        self._mistake, self._in_take = mistake, in_take
+
+    def forbid(self, allowed: NDArray[np.uint32]) -> None:
+        if len(self.taken) == 3 and not self._in_take:
+            raise self._mistake
+        super().forbid(allowed)
+
+    def take(self, token: int) -> None:
+        super().take(token)
+        if len(self.taken) == 3 and self._in_take:
+            raise self._mistake
+
+
+@pytest.mark.parametrize("in_take", [False, True])
+@pytest.mark.parametrize("mistake", [ValueError("a mistake of ours"), Panic("in Rust")])
+def test_a_guide_with_a_mistake_costs_its_own_request_alone(
+    client: Client,
+    questions: list[tuple[int, ...]],
+    capsys: pytest.CaptureFixture[str],
+    mistake: BaseException,
+    in_take: bool,
+) -> None:
+    other = request(questions[1])
+    wanted = client.run(other)
+    lost = request(questions[0], (Breaks(mistake, in_take),))
+    answers = client.run(lost, renamed(other))
+    assert answers == [[9, 9, 9], *wanted]
+    error = "what guides the answer failed; see the server's log"
+    assert client.events[lost.id][-1] == Event(lost.id, finish="error", error=error)
+    assert str(mistake) in capsys.readouterr().err
+    assert client.run(renamed(renamed(other))) == wanted
+
+
 def test_the_guide_decides_about_the_end(
     client: Client, questions: list[tuple[int, ...]], tokenizer: Tokenizer
 ) -> None:

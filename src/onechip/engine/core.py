@@ -279,7 +279,7 @@ class Engine:
             while not self._stopping.is_set():
                 self._turn(deliver)
             self._end_all(deliver, Event("", finish="cancelled"))
-        except Exception as error:
+        except BaseException as error:  # what Rust panics with is no Exception
             traceback.print_exc()
             self._failed = f"{type(error).__name__}: {error}"
             self._end_all(deliver, Event("", finish="error", error="the engine failed; see its log"))

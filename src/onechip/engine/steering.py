@@ -7,6 +7,7 @@ arrays, while the device computes the logits that they will be applied to.
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -60,11 +61,12 @@ class Adjustments:
 
 
 class _Steered:
-    """A request that is steered, and how far it is."""
+    """A request that is steered, and how far it is; `failure` is what a guide broke with."""
 
     def __init__(self, request: Request, adjustments: Adjustments | None) -> None:
         self.request = request
         self.adjustments = adjustments
+        self.failure: BaseException | None = None
         self._taken = 0
 
     def take(self, token: int) -> None:
@@ -80,7 +82,10 @@ class _Steered:
 
         Raises:
             RequestError: a guide cannot say, or none is left.
+            BaseException: a guide is broken.
         """
+        if self.failure is not None:
+            raise self.failure
         for guide in self.request.guides:
             guide.forbid(allowed)
         params = self.request.sampling
@@ -121,8 +126,11 @@ class Steering:
             if event.finish is not None:
                 del self._requests[event.request_id]
                 continue
-            for token in event.tokens:
-                known.take(token)
+            try:
+                for token in event.tokens:
+                    known.take(token)
+            except BaseException as error:  # `forbid`, which can end the request, says so
+                known.failure = error
 
     def steer(self, rows: Sequence[tuple[int, str]]) -> tuple[Steer, list[Event]]:
         """What holds for the next token of each (slot, request id), and the ends of requests whose guides
@@ -162,10 +170,8 @@ class Steering:
         for slot, steered in guided:
             try:
                 steered.forbid(allowed[slot])
-            except OnechipError as error:
-                refused = isinstance(error, RequestError)
-                event = Event(steered.request.id, finish="error", error=error.message, refused=refused)
-                failed.append(event)
+            except BaseException as error:  # what Rust panics with is no Exception
+                failed.append(_failure(steered.request, error))
                 allowed[slot] = self._anything
         return failed
 
@@ -191,3 +197,12 @@ def _mask_of(vocabulary: int) -> Mask:
     bits = np.zeros(WORD * words(vocabulary), np.uint8)
     bits[:vocabulary] = 1
     return np.packbits(bits, bitorder="little").view(np.uint32)
+
+
+def _failure(request: Request, error: BaseException) -> Event:
+    """The end of a request whose guides cannot go on; a guide that is broken costs no other request."""
+    if isinstance(error, OnechipError):
+        refused = isinstance(error, RequestError)
+        return Event(request.id, finish="error", error=error.message, refused=refused)
+    traceback.print_exception(error)
+    return Event(request.id, finish="error", error="what guides the answer failed; see the server's log")
