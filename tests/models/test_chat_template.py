@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import jinja2
@@ -284,3 +286,27 @@ def test_acorns_template_needs_no_extension() -> None:
     jinja2.Environment(trim_blocks=True, lstrip_blocks=True).parse(
         (ACORN / "chat_template.jinja").read_text()
     )
+
+
+def test_acorns_template_takes_as_long_for_each_message_of_a_long_conversation() -> None:
+    """One that looks ahead or slices takes time with the square of the length."""
+    template = ChatTemplate.load(ACORN)
+    assert template is not None
+
+    def python_calls(rounds: int) -> int:
+        count = 0
+
+        def note(frame: FrameType, event: str, argument: object) -> None:
+            nonlocal count
+            count += event == "call"
+
+        turns = [HI, *[call(ARGUMENTS), RESULT, HI] * rounds]
+        sys.setprofile(note)
+        try:
+            assert template.render(turns).count("<|tool_response>response") == rounds
+        finally:
+            sys.setprofile(None)
+        return count
+
+    _, few, more, many = map(python_calls, (1, 10, 20, 30))  # the first fills caches
+    assert many - more == more - few
