@@ -12,8 +12,9 @@ import pytest
 
 from onechip.engine.guides.grammar import Grammar, Grammars
 from onechip.models.chat_template import ChatTemplate
+from onechip.models.tokenizer import Tokenizer
 from onechip.server.work import LONG_BODY
-from tests.server.scripted import CHAT, HI, ScriptedEngine, error_of, wait_until
+from tests.server.scripted import CHAT, HI, TOKENIZER, ScriptedEngine, error_of, wait_until
 
 FORMED = HI | {"response_format": {"type": "json_object"}}
 TURN = {"role": "user", "content": "Hi"}
@@ -65,6 +66,24 @@ def test_more_messages_than_the_context_has_tokens_are_not_rendered(client, monk
     said = reply["error"] if path.startswith("/api") else reply["error"]["message"]
     assert status == 400
     assert "201 messages, but the context is 200 tokens" in said
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (CHAT, {"messages": [TURN | {"content": "x" * 4000}]}),
+        ("/v1/completions", {"prompt": "x" * 4000}),
+        ("/api/generate", {"model": "acorn", "prompt": "x" * 4000, "raw": True}),
+    ],
+)
+def test_a_text_that_no_tokens_make_short_enough_is_not_encoded(client, monkeypatch, path, body) -> None:
+    assert TOKENIZER.longest == len("<|tool_response>") == 16
+    monkeypatch.delattr(Tokenizer, "encode")
+    status, reply = client.ask("POST", path, body)
+    said = reply["error"] if path.startswith("/api") else reply["error"]["message"]
+    assert status == 400
+    assert "the context is 200 tokens" in said
+    assert "16 characters at the most" in said
 
 
 def test_draining_waits_for_what_the_engine_does_not_have_yet(client, server, monkeypatch) -> None:

@@ -6,6 +6,7 @@ Text can be decoded as it is generated: `Tokenizer.stream` gives a decoder that 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,11 @@ class Tokenizer:
         config = TokenizerConfig.load(folder)
         stop_ids = {*config_eos_ids, *GenerationDefaults.load(folder).eos_ids, *_turn_ends(backend, config)}
         return cls(backend, spelling, _bos_id(backend, config), stop_ids)
+
+    @cached_property
+    def longest(self) -> int:
+        """Characters of a text that one token stands for, at the most; takes 0.2 s for 262,144 tokens."""
+        return max(map(len, self._backend.get_vocab(with_added_tokens=True)))
 
     def encode(self, text: str, add_bos: bool = False) -> list[int]:
         """Token ids of `text`; special tokens that are spelled out in it become their ids, as in vLLM.

@@ -106,7 +106,7 @@ def _prompts(prompt: str | Sequence[int | str | list[int]], runs: int, model: Mo
 def _prompt(prompt: str | int | Sequence[int | str | list[int]], model: Model) -> Prompt:
     """A text gets a BOS if it has none, ids are taken as they are."""
     if isinstance(prompt, str):
-        ids = model.tokenizer.encode(prompt, add_bos=True)
+        ids = model.encode(prompt)
     else:
         ids = [id for id in prompt if isinstance(id, int)] if not isinstance(prompt, int) else []
         if isinstance(prompt, int) or len(ids) != len(prompt):

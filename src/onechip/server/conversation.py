@@ -183,7 +183,7 @@ def chat_prompt(
     _check_count(messages, model.engine.context)
     checked = check_reserved(variables, RESERVED_VARIABLES)
     text = model.template.render(messages, _described(tools), add_generation_prompt, **checked)
-    return model.tokenizer.encode(text, add_bos=True)
+    return model.encode(text)
 
 
 def _check_count(messages: Sequence[Message], context: int) -> None:

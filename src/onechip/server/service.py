@@ -31,6 +31,10 @@ QUIET_S = 5.0
 """How long nobody must have asked anything before the server gets ready for grammars."""
 
 
+USUAL_TOKEN = 8
+"""Characters of a token that few exceed; only for texts with more the longest token is looked for."""
+
+
 @dataclass(frozen=True, slots=True)
 class Model:
     """Everything that answering takes.
@@ -49,6 +53,22 @@ class Model:
     largest_context: int
     facts: Facts
     grammars: Grammars
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a prompt.
+
+        Raises:
+            RequestError: it is so long that it cannot fit in the context, however it is cut into tokens.
+        """
+        context = self.engine.context
+        if len(text) > USUAL_TOKEN * context and len(text) > self.tokenizer.longest * context:
+            raise RequestError(
+                f"The prompt has {len(text)} characters, but the context is {context} tokens for prompt and "
+                f"output together, and a token has {self.tokenizer.longest} characters at the most: shorten "
+                "the prompt.",
+                code="context_length_exceeded",
+            )
+        return self.tokenizer.encode(text, add_bos=True)
 
     def warm(self) -> None:
         """Get ready for the first grammar, which else takes a second for a large vocabulary; blocks."""

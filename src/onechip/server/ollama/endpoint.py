@@ -74,7 +74,7 @@ async def generate(service: Service, body: GenerateBody, receive: Receive) -> Re
             raise RequestError(f"{field} has no place in a raw prompt; leave it out.", param=field)
         sampling, limits = _sampling(options), _limits(model, options)
         with service.preparing():
-            prompt = await apart(model.tokenizer.encode, body.prompt, add_bos=True)
+            prompt = await apart(model.encode, body.prompt)
             group = await begin_text(
                 service,
                 model,
