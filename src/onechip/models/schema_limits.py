@@ -9,6 +9,8 @@ from fractions import Fraction
 from math import lcm
 from typing import Any
 
+from onechip.models.schema_merge import ANNOTATIONS
+
 MAX_TEXT = 1_000_000
 """Characters of a schema as JSON."""
 
@@ -20,6 +22,17 @@ MAX_MEMBERS = 2_000
 
 MAX_REMAINDERS = 100_000
 """Of all that stands in `multipleOf`, and of their least common multiple: 0.4 s and 42 MB."""
+
+MAX_PATTERNS = 8
+"""Different patterns in a schema whose parts hold together: where one text must satisfy 30, llguidance takes
+gigabytes and does not notice.
+"""
+
+MAX_PATTERN_PROPERTIES = 32
+"""Of one object: each is compared with each."""
+
+_BESIDE = ANNOTATIONS | {"$anchor", "type"}
+"""Keywords beside $ref, anyOf and oneOf that add nothing for texts."""
 
 _DATA = ("const", "enum", "default", "examples", "example")
 """Keywords whose values are no schemas."""
@@ -50,7 +63,30 @@ def check_limits(schema: Any) -> None:
         members = node.get("properties")
         if isinstance(members, dict) and len(members) > MAX_MEMBERS:
             raise SchemaError(f"{where}.properties", f"has {len(members):,} members: {MAX_MEMBERS:,} may be")
+        named = node.get("patternProperties")
+        if isinstance(named, dict) and len(named) > MAX_PATTERN_PROPERTIES:
+            reason = f"has {len(named):,} patterns: {MAX_PATTERN_PROPERTIES} may be"
+            raise SchemaError(f"{where}.patternProperties", reason)
     check_divisors(schema)
+    _check_patterns(schema)
+
+
+def _check_patterns(schema: Any) -> None:
+    """Raises SchemaError if there are many patterns, and parts of the schema hold together."""
+    nodes = [node for _, node in _objects(schema)]
+    patterns = {str(node[key]) for node in nodes for key in ("pattern", "format") if key in node}
+    if len(patterns) > MAX_PATTERNS and any(map(_joins, nodes)):
+        reason = f"has {len(patterns):,} patterns and formats: beside allOf, $ref, anyOf or oneOf"
+        raise SchemaError("", f"{reason} that other keywords stand with, {MAX_PATTERNS} may be")
+
+
+def _joins(node: dict[str, Any]) -> bool:
+    """Whether two parts of a schema speak of one value."""
+    parts = node.get("allOf")
+    if isinstance(parts, list) and len(parts) > 1:
+        return True
+    leading = node.keys() & {"$ref", "anyOf", "oneOf", "allOf"}
+    return len(leading) > 1 or bool(leading and node.keys() - leading - _BESIDE)
 
 
 def _objects(schema: Any) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -48,9 +48,15 @@ Verbose errors would have the state of the parser in them.
 
 _TOO_COMPLEX = re.compile(
     "^panic|fuel exhausted|too many (expressions|states)|Too many items|Current row has|schema too large"
-    "|grammar size|precomputation failed|Unable to determine"
+    "|grammar size|[(]grammar[)] too big|precomputation failed|Unable to determine"
 )
 """What llguidance says where one of its limits is met."""
+
+
+_MAX_TOGETHER = 8
+_TOGETHER = re.compile(r"&|~(?!\s*[0-9])")
+_LITERALS = re.compile(r'"(?:\\.|[^"\\\n])*"|/(?:\\.|[^/\\\n])+/')
+"""How many terminals may hold together: with 60, llguidance takes minutes, whatever its limits."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -218,7 +224,7 @@ class Grammars:
 
     def _lark(self, text: str, param: str) -> Grammar:
         try:
-            _check_embedded(text)
+            _check_lark(text)
             return self._compile(llguidance.LLMatcher.grammar_from_lark(text))
         except ValueError as error:
             reason = _first_line(str(error))
@@ -294,8 +300,11 @@ def _check_beginning(matcher: llguidance.LLMatcher, vocabulary: Vocabulary) -> N
         matcher.consume_token(first)
 
 
-def _check_embedded(lark: str) -> None:
-    """Raises SchemaError if a schema inside a grammar is too large."""
+def _check_lark(lark: str) -> None:
+    """Raises ValueError if schemas inside a grammar are too large, or much must hold at once."""
+    together = len(_TOGETHER.findall(_LITERALS.sub("", lark)))
+    if together > _MAX_TOGETHER:
+        raise ValueError(f"it has {together} of & and ~, and {_MAX_TOGETHER} may be")
     schemas = []
     for found in re.finditer("%json", lark):
         try:
