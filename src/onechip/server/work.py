@@ -63,8 +63,8 @@ def _do(result: Future[Any], function: Callable[[], Any]) -> None:
 BODIES = Workers("onechip-body", 2)
 """For what is in proportion to a long body."""
 
-GRAMMARS = Workers("onechip-grammar", 4)
-"""For compiling grammars, which takes long for a few short bodies too."""
+GRAMMARS = Workers("onechip-grammar", 2)
+"""For compiling grammars, which takes up to two seconds for a short body too."""
 
 
 def expect(size: int) -> None:

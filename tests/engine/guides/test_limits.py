@@ -123,7 +123,7 @@ def test_the_empty_text_is_an_answer() -> None:
 
 
 def test_what_is_longest_unused_is_given_up_and_what_is_large_is_not_kept() -> None:
-    kept: Kept[int] = Kept(100)
+    kept: Kept[int] = Kept(100, 5)
     for name, size in (("a", 25), ("b", 25), ("c", 25), ("large", 26), ("d", 25)):
         kept.put(name, size, size)
     assert kept.get("large") is None
@@ -133,3 +133,6 @@ def test_what_is_longest_unused_is_given_up_and_what_is_large_is_not_kept() -> N
     assert kept.size == 95
     kept.put("a", 7, 10)
     assert (kept.get("a"), kept.size) == (7, 80)
+    for name in "vwxyz":
+        kept.put(name, 1, 1)
+    assert (kept.get("a"), kept.size) == (None, 5)

@@ -32,6 +32,9 @@ from onechip.models.tokenizer import Tokenizer
 _KEPT = 64 << 20
 """Bytes of grammars that are kept compiled, as `estimated_bytes` has it."""
 
+_KEPT_COUNT = 128
+"""Of them: automata grow while answers use them, by 20 MB each at llguidance's limit of states."""
+
 _MAX_TEXT = 100_000
 """Characters of a regex or a grammar: a chain of as many rules as fit takes 0.1 s, and 50 MB of stack."""
 
@@ -42,8 +45,8 @@ _BEGINNING = 3
 """Masks that are made on trial, so that what can never be held to is refused before the engine is asked."""
 
 _LIMITS = llguidance.LLParserLimits(max_items_in_row=10_000, max_lexer_states=50_000, verbose_errors=False)
-"""Its own limit of 2,000 items ends answers in objects of 600 optional members. A state takes 1 to 2 kB.
-Verbose errors would have the state of the parser in them.
+"""Its own limit of 2,000 items ends answers in objects of 600 optional members. A state takes 0.4 kB
+or more. Verbose errors would have the state of the parser in them.
 """
 
 _TOO_COMPLEX = re.compile(
@@ -127,7 +130,7 @@ class Grammars:
         self._size = vocab
         self._lock = threading.Lock()
         self._read: Vocabulary | None = None
-        self._kept: Kept[Grammar] = Kept(_KEPT)
+        self._kept: Kept[Grammar] = Kept(_KEPT, _KEPT_COUNT)
 
     def warm(self) -> None:
         """Read the vocabulary now; see Vocabulary.read for what it costs.

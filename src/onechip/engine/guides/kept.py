@@ -12,9 +12,10 @@ T = TypeVar("T")
 class Kept(Generic[T]):
     """Keeps values by a text, within a number of bytes. Every method may be called from any thread."""
 
-    def __init__(self, most: int) -> None:
-        """Args: most: bytes; a value of more than a quarter of them is not kept."""
+    def __init__(self, most: int, count: int) -> None:
+        """Args: most: bytes; a value of more than a quarter of them is not kept. count: values."""
         self._most = most
+        self._count = count
         self._lock = threading.Lock()
         self._values: OrderedDict[str, tuple[T, int]] = OrderedDict()
         self.size = 0
@@ -34,6 +35,6 @@ class Kept(Generic[T]):
             _, before = self._values.pop(key, (value, 0))
             self._values[key] = value, size
             self.size += size - before
-            while self.size > self._most:
+            while self.size > self._most or len(self._values) > self._count:
                 _, (_, given_up) = self._values.popitem(last=False)
                 self.size -= given_up
