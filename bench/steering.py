@@ -1,6 +1,6 @@
 """What steered requests cost: each wish beside plain requests, in turns, in one run -> a table of ratios.
 
-    python bench/steering.py [MODEL] [--repeats 5] [--tokens 64]
+    python bench/steering.py [MODEL] [--repeats 5] [--tokens 64] [--levels 1,8,64]
 
 A plain request runs in windows of several steps; a steered one step by step, since the host has a say in each
 token (engine/steering.py). "one step at a time" asks for log-probabilities of the chosen token alone, so it
@@ -27,7 +27,6 @@ from onechip.engine.types import EngineConfig
 from onechip.models.config import read_config
 from onechip.models.source import resolve_model
 
-LEVELS = (1, 8, 64)
 ITEM = {
     "type": "object",
     "properties": {
@@ -84,6 +83,7 @@ def main() -> None:
     parser.add_argument("model", nargs="?", default="acorn")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--levels", default="1,8,64", help="how many requests at once, separated by commas")
     args = parser.parse_args()
 
     model = Path(resolve_model(args.model))
@@ -99,7 +99,7 @@ def main() -> None:
 
     print(f"{args.model}, {PROMPT_TOKENS} tokens in, {args.tokens} out, {args.repeats} repeats, medians")
     print("| requests | asks for | tok/s | spread | of plain | mask, ms a step |\n|---|---|---|---|---|---|")
-    for level in LEVELS:
+    for level in map(int, args.levels.split(",")):
         arms = [partial(arm, level, name) for name in rows]
         for run in arms:
             run()  # what is only slow the first time
