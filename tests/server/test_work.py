@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 import subprocess
 import sys
 import threading
@@ -25,9 +27,11 @@ class Compiler:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.began, self.go = threading.Event(), threading.Event()
+        self.count = 0
         compiled = Grammars.json_object
 
         def slowly(grammars: Grammars, param: str) -> Grammar:
+            self.count += 1
             self.began.set()
             assert self.go.wait(20)
             return compiled(grammars, param)
@@ -99,6 +103,21 @@ def test_draining_waits_for_what_the_engine_does_not_have_yet(client, server, mo
         compiler.go.set()
         assert asked.result()[0] == 200
         assert left.result() == 0
+
+
+def test_what_nobody_waits_for_is_not_begun(client, server, monkeypatch) -> None:
+    """Two threads compile; of five clients that hang up, three would have had to wait for one."""
+    service, compiler = server[1], Compiler(monkeypatch)
+    connections = [http.client.HTTPConnection("127.0.0.1", client.port, timeout=20) for _ in range(5)]
+    for connection in connections:
+        connection.request("POST", CHAT, json.dumps(FORMED), {"Content-Type": "application/json"})
+    wait_until(lambda: (compiler.count, service.running) == (2, 5))
+    for connection in connections:
+        connection.close()
+    wait_until(lambda: service.running == 0)
+    compiler.go.set()
+    assert client.ask("POST", CHAT, FORMED)[0] == 200
+    assert compiler.count == 3
 
 
 def test_stopping_ends_what_the_engine_does_not_have_yet(client, server, monkeypatch) -> None:

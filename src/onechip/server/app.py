@@ -69,7 +69,7 @@ def _question(service: Service, question: Question) -> Route:
         service.model()  # while it is not ready, no body is worth reading
         try:
             data = await _read_body(request)
-            work.expect(len(data))
+            work.expect(len(data), request.receive)
             body = await work.apart(parsing.parse, data, question.body)
             return await question.answer(service, body, request.receive)
         except (ClientGone, ClientDisconnect):

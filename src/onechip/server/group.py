@@ -17,7 +17,7 @@ from onechip.server.orders import Order, Task, orders_of, scoring_order
 from onechip.server.replies import Usage
 from onechip.server.sampling import bans
 from onechip.server.service import Model, Service
-from onechip.server.streams import ClientGone, by_token
+from onechip.server.streams import ClientGone, by_token, disconnected
 from onechip.server.work import apart
 
 
@@ -119,7 +119,7 @@ class Group:
         Args:
             receive: of the HTTP request, whose body has been read.
         """
-        watch = asyncio.create_task(_disconnected(receive))
+        watch = asyncio.create_task(disconnected(receive))
         watch.add_done_callback(lambda _: self._mailbox.abandon())
         reason = "error"
         try:
@@ -152,11 +152,6 @@ class Group:
     def _close(self, reason: str) -> None:
         for generation in self._by_id.values():
             generation.close(reason)
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 async def submit(

@@ -9,11 +9,19 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
+from starlette.types import Receive
+
 from onechip.engine.types import Event
 
 
 class ClientGone(Exception):
     """The client closed its connection before the answer was complete."""
+
+
+async def disconnected(receive: Receive) -> None:
+    """Wait until the client of an HTTP request, whose body has been received, goes away."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 class Mailbox:

@@ -15,6 +15,10 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, ParamSpec, TypeVar
 
+from starlette.types import Receive
+
+from onechip.server.streams import ClientGone, disconnected
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -22,6 +26,7 @@ LONG_BODY = 16_384
 """Bytes from which on the loop would stand still for milliseconds."""
 
 _long: ContextVar[bool] = ContextVar("long", default=False)
+_client: ContextVar[Receive | None] = ContextVar("client", default=None)
 
 
 class Workers:
@@ -37,14 +42,18 @@ class Workers:
         self._jobs: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
 
     async def run(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """`function(*args, **kwargs)` in one of the threads, those first who came first."""
+        """`function(*args, **kwargs)` in one of the threads, those first who came first.
+
+        Raises:
+            ClientGone: the client went away. What no thread has begun by then is not done at all.
+        """
         result: Future[T] = Future()
         self._jobs.put((result, partial(function, *args, **kwargs)))
         with self._lock:
             if self._started < self._most:
                 threading.Thread(target=self._work, name=self._name, daemon=True).start()
                 self._started += 1
-        return await asyncio.wrap_future(result)
+        return await _unless_gone(asyncio.wrap_future(result))
 
     def _work(self) -> None:
         while True:
@@ -60,6 +69,22 @@ def _do(result: Future[Any], function: Callable[[], Any]) -> None:
         result.set_exception(error)
 
 
+async def _unless_gone(job: asyncio.Future[T]) -> T:
+    """What `job` gives; it is cancelled if nobody waits for it any more."""
+    receive = _client.get()
+    if receive is None:
+        return await job
+    gone = asyncio.create_task(disconnected(receive))
+    try:
+        await asyncio.wait((job, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not job.done():
+            raise ClientGone
+        return await job
+    finally:
+        gone.cancel()
+        job.cancel()
+
+
 BODIES = Workers("onechip-body", 2)
 """For what is in proportion to a long body."""
 
@@ -67,9 +92,10 @@ GRAMMARS = Workers("onechip-grammar", 2)
 """For compiling grammars, which takes up to two seconds for a short body too."""
 
 
-def expect(size: int) -> None:
-    """The request that this coroutine answers has a body of `size` bytes."""
+def expect(size: int, receive: Receive) -> None:
+    """The request that this coroutine answers has a body of `size` bytes, which have been received."""
     _long.set(size >= LONG_BODY)
+    _client.set(receive)
 
 
 async def apart(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
