@@ -171,7 +171,7 @@ def test_log_probabilities_are_transformers(case: str, temperature: float) -> No
     for position in range(last, last + 20):
         steering = Steering(SLOTS, device.config.vocab, CONTEXT)
         steering.add(Request("r", (2,), drawn, (given[position - last],)))
-        steer, _ = steering.steer([(0, "r")])
+        steer = steering.steer([(0, "r")]).steer
         device.state, scores = compiled(case, "forward")(device.params, device.state, active)
         device.state, chosen = compiled(case, "choose")(device.state, scores, steer, active)
         scaled = text.logits[position].astype(np.float64) / (temperature or 1)

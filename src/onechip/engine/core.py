@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from onechip.engine import scheduler
 from onechip.engine.attention import Chunk
@@ -354,26 +355,23 @@ class Engine:
         self._prompt_tokens += len(joins)
 
     def _decode(self, window: DecodeWindow) -> None:
-        active = np.zeros(window.bucket, np.bool_)
-        active[[slot for slot, _ in window.rows]] = True
         device = self._loaded
+        active = _active(window, window.bucket)
         device.state, tokens = device.decode[window.bucket](device.params, device.state, active)
         self._in_flight.append(_InFlight(window, tokens))
 
     def _steered_step(self, deliver: Deliver, window: DecodeWindow) -> None:
         """One step in two programs: what may come next depends on what came, and is found out in between."""
-        active = np.zeros(self.max_requests, np.bool_)
-        active[[slot for slot, _ in window.rows]] = True
         device = self._loaded
+        active = _active(window, self.max_requests)
         device.state, scores = device.forward(device.params, device.state, active)
         self._read(deliver, unread=0)
-        steer, failed = self._steering.steer(window.rows)
-        for event in failed:
+        step = self._steering.steer(window.rows)
+        for event in step.failed:
             self._scheduler, ended = scheduler.end(self._scheduler, event)
             self._hand_over(deliver, ended)
-        device.state, chosen = device.choose(device.state, scores, steer, active)
-        reported = self._steering.reported(window.rows)
-        self._in_flight.append(_InFlight(window, chosen.tokens, chosen, reported))
+        device.state, chosen = device.choose(device.state, scores, step.steer, active)
+        self._in_flight.append(_InFlight(window, chosen.tokens, chosen, step.reported))
 
     def _hand_over(self, deliver: Deliver, events: list[Event]) -> None:
         if not events:
@@ -392,3 +390,10 @@ class Engine:
             ids, self._known = self._known, set()
         if ids:
             deliver([replace(template, request_id=request_id) for request_id in sorted(ids)])
+
+
+def _active(window: DecodeWindow, slots: int) -> NDArray[np.bool_]:
+    """Which of the first so many slots the window runs."""
+    active = np.zeros(slots, np.bool_)
+    active[[slot for slot, _ in window.rows]] = True
+    return active

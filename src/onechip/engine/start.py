@@ -205,7 +205,7 @@ def _warm_up(loaded: LoadedEngine) -> None:
 
 def _warm_up_steered(loaded: LoadedEngine) -> None:
     slots, config = loaded.plan.slots, loaded.config
-    steer, _ = Steering(slots, config.vocab, loaded.plan.context).steer(())
+    steer = Steering(slots, config.vocab, loaded.plan.context).steer(()).steer
     active = np.arange(slots) == 0
     loaded.state, scores = loaded.forward(loaded.params, loaded.state, active)
     loaded.state, _ = loaded.choose(loaded.state, scores, steer, active)

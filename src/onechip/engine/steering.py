@@ -10,6 +10,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -97,6 +98,19 @@ class _Steered:
             raise RequestError(f"{what} no token that may come next.")
 
 
+class Step(NamedTuple):
+    """What the host adds to one step.
+
+    Attributes:
+        reported: how many of the likeliest tokens each slot wants to know; only those that asked.
+        failed: the ends of requests whose guides fail.
+    """
+
+    steer: Steer
+    reported: dict[int, int]
+    failed: list[Event]
+
+
 class Steering:
     """The steered requests of an engine, and what holds for their next tokens. For the engine's thread."""
 
@@ -132,15 +146,14 @@ class Steering:
             except BaseException as error:  # `forbid`, which can end the request, says so
                 known.failure = error
 
-    def steer(self, rows: Sequence[tuple[int, str]]) -> tuple[Steer, list[Event]]:
-        """What holds for the next token of each (slot, request id), and the ends of requests whose guides
-        fail.
-        """
+    def steer(self, rows: Sequence[tuple[int, str]]) -> Step:
+        """What holds for the next token of each (slot, request id)."""
         known = [(slot, self._requests[id]) for slot, id in rows if id in self._requests]
         guided = [(slot, steered) for slot, steered in known if steered.request.guides]
         adjusted = [(slot, steered.adjustments) for slot, steered in known if steered.adjustments is not None]
-        reported = [slot for slot, steered in known if steered.request.sampling.logprobs is not None]
-        steer, failed = self._nothing, []
+        wanted = ((slot, steered.request.sampling.logprobs) for slot, steered in known)
+        reported = {slot: count for slot, count in wanted if count is not None}
+        steer, failed = self._nothing, list[Event]()
         if guided:
             allowed = np.tile(self._anything, (self._slots, 1))
             failed = self._forbid(guided, allowed)
@@ -153,16 +166,7 @@ class Steering:
             steer = replace(steer, adjusted=flags, ids=ids, scale=scale, bias=bias)
         if reported:
             steer = replace(steer, reported=self._flags(reported))
-        return steer, failed
-
-    def reported(self, rows: Sequence[tuple[int, str]]) -> dict[int, int]:
-        """How many of the likeliest tokens each slot wants to know, of those that want log-probabilities."""
-        found: dict[int, int] = {}
-        for slot, request_id in rows:
-            steered = self._requests.get(request_id)
-            if steered is not None and steered.request.sampling.logprobs is not None:
-                found[slot] = steered.request.sampling.logprobs
-        return found
+        return Step(steer, reported, failed)
 
     def _forbid(self, guided: Sequence[tuple[int, _Steered]], allowed: NDArray[np.uint32]) -> list[Event]:
         """Ask the guides of each slot about its row of `allowed` -> the ends of those that cannot go on."""
