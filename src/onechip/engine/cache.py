@@ -76,10 +76,7 @@ def shapes(
 
 def empty(config: ModelConfig, slots: int, context: int, dtype: jnp.dtype) -> Cache:
     """Allocate every ring and span."""
-    return {
-        index: LayerCache(jnp.zeros(shape.shape, shape.dtype), jnp.zeros(shape.shape, shape.dtype))
-        for index, shape in shapes(config, slots, context, dtype).items()
-    }
+    return _zeros(shapes(config, slots, context, dtype))
 
 
 def kept_shapes(config: ModelConfig, rows: int, dtype: jnp.dtype) -> dict[int, jax.ShapeDtypeStruct]:
@@ -92,9 +89,13 @@ def kept_shapes(config: ModelConfig, rows: int, dtype: jnp.dtype) -> dict[int, j
 
 def empty_kept(config: ModelConfig, rows: int, dtype: jnp.dtype) -> Cache:
     """Allocate the kept rings."""
+    return _zeros(kept_shapes(config, rows, dtype))
+
+
+def _zeros(shapes: dict[int, jax.ShapeDtypeStruct]) -> Cache:
     return {
         index: LayerCache(jnp.zeros(shape.shape, shape.dtype), jnp.zeros(shape.shape, shape.dtype))
-        for index, shape in kept_shapes(config, rows, dtype).items()
+        for index, shape in shapes.items()
     }
 
 

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 WORTH = 32
 """Fewer tokens than these are computed rather than copied: they are one small chunk of a prompt."""
 HEAD = 32
+"""Tokens of a prompt that are looked at first."""
 
 
 @dataclass(frozen=True, slots=True)
