@@ -57,9 +57,10 @@ _TOO_COMPLEX = re.compile(
 
 
 _MAX_TOGETHER = 8
+"""How many terminals may hold together: with 60, llguidance takes minutes, whatever its limits."""
+
 _TOGETHER = re.compile(r"&|~(?!\s*[0-9])")
 _LITERALS = re.compile(r'"(?:\\.|[^"\\\n])*"|/(?:\\.|[^/\\\n])+/')
-"""How many terminals may hold together: with 60, llguidance takes minutes, whatever its limits."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -203,7 +204,7 @@ class Grammars:
         literals = " | ".join(json.dumps(option) for option in options)
         text = f"start: CHOICE\nCHOICE: {literals}"
         _check_length(text, MAX_TEXT, param)
-        return self._made("lark", text, lambda: self._lark(text, param))
+        return self._made("lark", text, lambda: self._lark(text, param, _checked_lark))
 
     def lark(self, text: str, param: str) -> Grammar:
         """What a grammar in llguidance's dialect of Lark allows, from its rule `start`.
@@ -212,7 +213,7 @@ class Grammars:
             RequestError: it cannot be compiled; line and column are said.
         """
         _check_length(text, _MAX_TEXT, param)
-        return self._made("lark", text, lambda: self._lark(text, param))
+        return self._made("lark", text, lambda: self._lark(text, param, _checked_lark))
 
     def ebnf(self, text: str, param: str) -> Grammar:
         """As `lark`, but `text` may also be GBNF (llama.cpp's EBNF, with `root ::= ...`), as vLLM takes both.
@@ -223,19 +224,12 @@ class Grammars:
         if not is_gbnf(text):
             return self.lark(text, param)
         _check_length(text, _MAX_TEXT, param)
-        return self._made("gbnf", text, lambda: self._gbnf(text, param))
+        return self._made("gbnf", text, lambda: self._lark(text, param, gbnf_to_lark))
 
-    def _lark(self, text: str, param: str) -> Grammar:
+    def _lark(self, text: str, param: str, read: Callable[[str], str]) -> Grammar:
+        """Args: read: makes Lark of `text`, or raises ValueError."""
         try:
-            _check_lark(text)
-            return self._compile(llguidance.LLMatcher.grammar_from_lark(text))
-        except ValueError as error:
-            reason = _first_line(str(error))
-            raise RequestError(f"{param} cannot be compiled: {reason}.", param=param) from None
-
-    def _gbnf(self, text: str, param: str) -> Grammar:
-        try:
-            return self._compile(llguidance.LLMatcher.grammar_from_lark(gbnf_to_lark(text)))
+            return self._compile(llguidance.LLMatcher.grammar_from_lark(read(text)))
         except ValueError as error:
             reason = _first_line(str(error))
             raise RequestError(f"{param} cannot be compiled: {reason}.", param=param) from None
@@ -303,8 +297,8 @@ def _check_beginning(matcher: llguidance.LLMatcher, vocabulary: Vocabulary) -> N
         matcher.consume_token(first)
 
 
-def _check_lark(lark: str) -> None:
-    """Raises ValueError if schemas inside a grammar are too large, or much must hold at once."""
+def _checked_lark(lark: str) -> str:
+    """The grammar itself. Raises ValueError if schemas inside it are too large, or much must hold at once."""
     together = len(_TOGETHER.findall(_LITERALS.sub("", lark)))
     if together > _MAX_TOGETHER:
         raise ValueError(f"it has {together} of & and ~, and {_MAX_TOGETHER} may be")
@@ -316,6 +310,7 @@ def _check_lark(lark: str) -> None:
             continue
         schemas.append(schema)
     check_limits({"%json": schemas})
+    return lark
 
 
 def _check_length(text: str, most: int, param: str) -> None:
