@@ -20,7 +20,14 @@ from onechip.server.answer import Answer, FinishReason
 from onechip.server.constraints import CallRule
 from onechip.server.conversation import ChatRequest, begin
 from onechip.server.errors import json_response
-from onechip.server.logprobs import ChatLogprobs, TokenNames, Untold, prompt_logprobs, token_logprobs
+from onechip.server.logprobs import (
+    ChatLogprobs,
+    TokenNames,
+    Untold,
+    likeliest,
+    prompt_logprobs,
+    token_logprobs,
+)
 from onechip.server.orders import Choices
 from onechip.server.replies import (
     ChatChoice,
@@ -52,11 +59,10 @@ async def chat_completions(service: Service, body: ChatBody, receive: Receive) -
         OnechipError: the request is wrong, or the engine does not take it.
     """
     check_stream(body)
-    if body.top_logprobs and not body.logprobs:
-        raise RequestError("top_logprobs needs logprobs to be true.", param="top_logprobs")
+    logprobs = likeliest(body.logprobs, body.top_logprobs)
     model = service.model(body.model)
     request_id, created = f"chatcmpl-{secrets.token_hex(16)}", int(time.time())
-    group = await begin(service, model, partial(_asked, body), request_id)
+    group = await begin(service, model, partial(_asked, body, logprobs), request_id)
     names = TokenNames(model.tokenizer, bool(body.return_tokens_as_token_ids))
     tokens = [ChatTokens(body, generation.answer, names) for generation in group.choices]
     prompt_ids = list(group.prompts[0]) if body.return_token_ids else UNSET
@@ -80,7 +86,7 @@ async def chat_completions(service: Service, body: ChatBody, receive: Receive) -
     return json_response(reply)
 
 
-def _asked(body: ChatBody) -> ChatRequest:
+def _asked(body: ChatBody, logprobs: int | None) -> ChatRequest:
     field = "max_tokens" if body.max_completion_tokens is None else "max_completion_tokens"
     return ChatRequest(
         messages=msgspec.to_builtins(body.messages),
@@ -91,11 +97,7 @@ def _asked(body: ChatBody) -> ChatRequest:
         structure=structure_of(body),
         thinking=_thinking(body),
         variables=body.chat_template_kwargs or {},
-        choices=Choices(
-            each=body.n or 1,
-            logprobs=(body.top_logprobs or 0) if body.logprobs else None,
-            prompt_logprobs=body.prompt_logprobs,
-        ),
+        choices=Choices(body.n or 1, logprobs, body.prompt_logprobs),
     )
 
 

@@ -11,11 +11,23 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from onechip.engine.types import Logprobs
+from onechip.errors import RequestError
 from onechip.models.tokenizer import Tokenizer
 from onechip.server.answer import Answer
 
 LEAST = -9999.0
 """What stands for less, down to minus infinity, which JSON does not have; vLLM's clients know it."""
+
+
+def likeliest(logprobs: bool | None, top_logprobs: int | None) -> int | None:
+    """How many of the likeliest tokens to tell at each place; None: no log-probabilities at all.
+
+    Raises:
+        RequestError: likeliest tokens are asked for, but no log-probabilities.
+    """
+    if top_logprobs and not logprobs:
+        raise RequestError("top_logprobs needs logprobs to be true.", param="top_logprobs")
+    return (top_logprobs or 0) if logprobs else None
 
 
 class LikelyToken(Struct, gc=False):

@@ -20,7 +20,7 @@ from onechip.server.conversation import ChatRequest, begin, begin_text
 from onechip.server.errors import OllamaError, json_response
 from onechip.server.generation import Generation
 from onechip.server.group import Group
-from onechip.server.logprobs import TokenLogprob, TokenNames, Untold, token_logprobs
+from onechip.server.logprobs import TokenLogprob, TokenNames, Untold, likeliest, token_logprobs
 from onechip.server.ollama.body import ChatBody, Format, GenerateBody, Options, Think
 from onechip.server.ollama.history import messages_of
 from onechip.server.ollama.replies import (
@@ -120,10 +120,7 @@ def _asked(
 
 
 def _choices(body: ChatBody | GenerateBody) -> Choices:
-    """Raises RequestError if the likeliest tokens are asked for, but no log-probabilities."""
-    if body.top_logprobs and not body.logprobs:
-        raise RequestError("top_logprobs needs logprobs to be true.", param="top_logprobs")
-    return Choices(logprobs=(body.top_logprobs or 0) if body.logprobs else None)
+    return Choices(logprobs=likeliest(body.logprobs, body.top_logprobs))
 
 
 def _structure(form: Format | None) -> Structure | None:
