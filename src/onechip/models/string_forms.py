@@ -54,8 +54,15 @@ def search(pattern: str) -> str:
     found = llguidance.regex_to_lark(found, use_ascii="dw")
     error = llguidance.LLMatcher.validate_grammar(llguidance.LLMatcher.grammar_from_lark(f"start: /{found}/"))
     if error:
-        raise ValueError(error.split("\n   1 | ")[0].rpartition("error: ")[2].rpartition("(in regex): ")[2])
+        raise ValueError(regex_reason(error))
     return found
+
+
+def regex_reason(message: str) -> str:
+    """What llguidance has against a regex. The place in its message ("at 1(8): invalid regex ... error: unclosed
+    group") is in a grammar that is ours, and left out.
+    """
+    return message.split("\n   1 | ")[0].rpartition("error: ")[2].rpartition("(in regex): ")[2]
 
 
 def _padded(alternative: str) -> str:

@@ -27,6 +27,7 @@ from onechip.models.call_grammar import call_grammar
 from onechip.models.gbnf import gbnf_to_lark, is_gbnf
 from onechip.models.json_grammar import check_json_schema, json_grammar
 from onechip.models.schema_limits import MAX_TEXT, SchemaError, check_limits, estimated_bytes
+from onechip.models.string_forms import regex_reason
 from onechip.models.tokenizer import Tokenizer
 
 _KEPT = 64 << 20
@@ -187,9 +188,7 @@ class Grammars:
         try:
             return self._compile(llguidance.LLMatcher.grammar_from_regex(pattern))
         except ValueError as error:
-            # "at 1(8): invalid regex ... error: unclosed group": the place is of a grammar that is ours.
-            reason = str(error).split("\n   1 | ")[0].rpartition("error: ")[2].rpartition("(in regex): ")[2]
-            reason = reason.partition("; ")[0]
+            reason = regex_reason(str(error)).partition("; ")[0]
             message = f"{param} is {json.dumps(pattern)[:80]}, which cannot be compiled: {reason}."
             raise RequestError(message, param=param) from None
 
