@@ -59,8 +59,8 @@ def search(pattern: str) -> str:
 
 
 def regex_reason(message: str) -> str:
-    """What llguidance has against a regex. The place in its message ("at 1(8): invalid regex ... error: unclosed
-    group") is in a grammar that is ours, and left out.
+    """What llguidance has against a regex, of a message such as "at 1(8): invalid regex ... error: unclosed
+    group". Its place is left out: it is in a grammar that is ours.
     """
     return message.split("\n   1 | ")[0].rpartition("error: ")[2].rpartition("(in regex): ")[2]
 
