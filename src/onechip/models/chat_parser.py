@@ -1,6 +1,7 @@
 """Token ids of an answer, window by window -> deltas: text, reasoning, tool calls.
 
-Reasoning and calls are read in Gemma 4's notation; without its markers answers are text alone.
+Reasoning and calls are read in Gemma 4's notation; without its markers answers are text alone. Others' are
+read by `ThoughtReader` and `JsonCallParser`.
 One state machine for streamed and whole answers alike. Markers are recognised by id, so an answer that spells
 `<tool_call|>` out in ordinary tokens is text.
 """
@@ -307,15 +308,17 @@ class ThoughtMarkers:
     Attributes:
         open, close: around them.
         breaks: what ends them without closing them: the end of a turn or of the answer, or a call.
+        first: thoughts come before the first word of the answer only; behind it, `open` is text.
     """
 
     open: int
     close: int
     breaks: frozenset[int]
+    first: bool = False
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, calls: bool) -> ThoughtMarkers | None:
-        """Those of a vocabulary; None if it has none.
+        """Gemma 4's; None if the vocabulary does not have them.
 
         Args:
             calls: the answer may have calls.

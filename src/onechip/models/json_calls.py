@@ -1,4 +1,4 @@
-"""Token ids of an answer whose tool calls are JSON, window by window -> deltas: text and tool calls.
+"""Token ids or text of an answer whose tool calls are JSON, window by window -> deltas: text and tool calls.
 
 Three forms are read: an answer that is nothing but a call, or a list of them (Llama 3.1 and later, Mistral),
 and calls between `<tool_call>` and `</tool_call>` (Hermes, Qwen, SmolLM). What is none in the end is text.
@@ -29,7 +29,7 @@ class JsonCallParser:
     """Reads one answer; text is held back only while it may be a call.
 
     Attributes:
-        reasoning_tokens: 0, since thoughts are not told from text in this notation.
+        reasoning_tokens: 0, since thoughts are not told from text here; `ThoughtReader` does that.
     """
 
     reasoning_tokens = 0
@@ -53,7 +53,11 @@ class JsonCallParser:
 
     def push(self, ids: Sequence[int]) -> list[Delta]:
         """What these tokens add; neighbouring deltas of one kind are joined."""
-        self._on_text(self._decoder.push(ids))
+        return self.push_text(self._decoder.push(ids))
+
+    def push_text(self, text: str) -> list[Delta]:
+        """What this text adds, which somebody else has decoded."""
+        self._on_text(text)
         return self._take()
 
     def finish(self, cut_off: bool = False) -> list[Delta]:

@@ -16,7 +16,8 @@ from onechip.errors import RequestError
 from onechip.models.chat_parser import ChatParser, has_call_markers
 from onechip.models.chat_template import RESERVED_VARIABLES, Message
 from onechip.models.json_calls import JsonCallParser
-from onechip.models.tokenizer import Tokenizer
+from onechip.models.think_marks import ThinkMarks
+from onechip.models.thought_reader import ThoughtReader
 from onechip.server.answer import Reader, TextReader
 from onechip.server.constraints import CallRule, Constraints, ToolDefinition, forms_of
 from onechip.server.group import Group, submit
@@ -88,7 +89,7 @@ async def begin(service: Service, model: Model, asks: Callable[[], ChatRequest],
             sampling=asked.sampling,
             limits=asked.limits,
             choices=asked.choices,
-            reader=lambda: _reader(model.tokenizer, tools, prompt, skip_special),
+            reader=lambda: _reader(model, tools, prompt, skip_special),
             guides=Constraints(forms, thoughts).guides,
             one_call=asked.calls.single,
         )
@@ -99,9 +100,14 @@ def _read(model: Model, asks: Callable[[], ChatRequest]) -> tuple[ChatRequest, l
     """A request, the token ids of its prompt, and what thoughts its answers may have."""
     asked = asks()
     prompt = conversation_prompt(model, asked)
-    told = bool(_variables(model, asked).get("enable_thinking"))
-    calls = bool(asked.told_tools)
-    return asked, prompt, Thoughts.of(model.tokenizer, prompt, asked.thinking, told, calls)
+    told = _variables(model, asked).get("enable_thinking")
+    told, calls = None if told is None else bool(told), bool(asked.told_tools)
+    thoughts = Thoughts.of(model.tokenizer, _marks(model), prompt, asked.thinking, told, calls)
+    return asked, prompt, thoughts
+
+
+def _marks(model: Model) -> ThinkMarks | None:
+    return ThinkMarks.of(model.tokenizer, model.template.source if model.template else None)
 
 
 async def begin_text(
@@ -147,7 +153,7 @@ def _variables(model: Model, asked: ChatRequest) -> dict[str, Any]:
     if thinking.wanted is not None and model.template is not None:
         if model.template.reads_thinking:
             variables.setdefault("enable_thinking", thinking.wanted)
-        elif thinking.wanted:
+        elif thinking.wanted and not ((marks := _marks(model)) and marks.in_template):
             raise RequestError(
                 f"{thinking.field}: the chat template of this model knows nothing of thinking; leave it out.",
                 param=thinking.field,
@@ -206,9 +212,13 @@ def _described(tools: Sequence[ToolDefinition]) -> list[ToolDefinition]:
 
 
 def _reader(
-    tokenizer: Tokenizer, tools: Sequence[ToolDefinition], prompt: Sequence[int], skip_special: bool
+    model: Model, tools: Sequence[ToolDefinition], prompt: Sequence[int], skip_special: bool
 ) -> Reader:
     """What reads the answer: a model without Gemma 4's markers writes its calls as JSON."""
-    if tools and not has_call_markers(tokenizer):
-        return JsonCallParser(tokenizer, tools, skip_special)
-    return ChatParser(tokenizer, tools, prompt, skip_special)
+    calls = None
+    if tools and not has_call_markers(model.tokenizer):
+        calls = JsonCallParser(model.tokenizer, tools, skip_special)
+    marks = _marks(model)
+    if marks is not None:
+        return ThoughtReader(model.tokenizer, marks, prompt, calls, skip_special)
+    return calls or ChatParser(model.tokenizer, tools, prompt, skip_special)

@@ -9,6 +9,7 @@ from onechip.engine.guides.thoughts import AfterThought, ThoughtBudget
 from onechip.engine.types import Guide
 from onechip.errors import RequestError
 from onechip.models.chat_parser import ThoughtMarkers, open_thought
+from onechip.models.think_marks import ThinkMarks
 from onechip.models.tokenizer import Tokenizer
 from onechip.server.schemas import Effort
 
@@ -46,49 +47,100 @@ class Thoughts:
     """The thoughts of the answers to one prompt.
 
     Attributes:
+        markers: around them; None: they are spelled in ordinary tokens, so that no guide knows them.
         may: an answer may begin with thoughts.
         opened: the prompt has opened them.
         budget: their tokens at the most.
     """
 
     tokenizer: Tokenizer
-    markers: ThoughtMarkers
+    markers: ThoughtMarkers | None
     may: bool
     opened: bool
     budget: int | None
 
     @classmethod
     def of(
-        cls, tokenizer: Tokenizer, prompt: Sequence[int], thinking: Thinking, told: bool, calls: bool
+        cls,
+        tokenizer: Tokenizer,
+        marks: ThinkMarks | None,
+        prompt: Sequence[int],
+        thinking: Thinking,
+        told: bool | None,
+        calls: bool,
     ) -> Thoughts | None:
         """Those of a conversation; None where the model's thoughts cannot be told from its text.
 
         Args:
+            marks: the model's, if they are others than Gemma 4's.
             prompt: token ids.
-            told: the prompt tells the model to think.
+            told: what the prompt tells the model of whether to think; None: nothing.
             calls: the answers may have calls.
 
         Raises:
-            RequestError: a budget is asked for that cannot be kept.
+            RequestError: a budget is asked for, or no thoughts at all, and that cannot be kept.
         """
+        if marks is not None:
+            return cls._between(marks, tokenizer, prompt, thinking, told)
         markers = ThoughtMarkers.of(tokenizer, calls)
         if markers is None:
-            if thinking.budget is not None and thinking.budget_field:
-                raise RequestError(
-                    f"{thinking.budget_field} cannot be kept, since this model does not mark its thoughts as "
-                    "Gemma 4 does; ask without a number of tokens.",
-                    param=thinking.budget_field,
-                )
+            _refuse_budget(thinking, "this model does not mark its thoughts in a way that is known here")
             return None
         opened = open_thought(tokenizer, prompt) is not None
-        return cls(tokenizer, markers, told or opened, opened, thinking.budget)
+        return cls(tokenizer, markers, bool(told) or opened, opened, thinking.budget)
+
+    @classmethod
+    def _between(
+        cls,
+        marks: ThinkMarks,
+        tokenizer: Tokenizer,
+        prompt: Sequence[int],
+        thinking: Thinking,
+        told: bool | None,
+    ) -> Thoughts:
+        """Those between `marks`. A model whose template knows these, but cannot be told, thinks unasked."""
+        opened = marks.opened_by(tokenizer, prompt)
+        unasked = told is None and (opened or (marks.in_template and not marks.closed_by(tokenizer, prompt)))
+        unwanted = unasked and thinking.wanted is False
+        markers = marks.markers(tokenizer)
+        if markers is None:
+            _refuse_budget(
+                thinking, f"{marks.open} and {marks.close} are no tokens of this model's vocabulary"
+            )
+            if unwanted and opened:
+                raise RequestError(
+                    f"{thinking.field}: the chat template of this model opens thoughts whatever it is asked, "
+                    f"and {marks.close} is no token with which they could be closed; leave it out.",
+                    param=thinking.field,
+                )
+            return cls(tokenizer, None, False, opened, None)
+        budget = 0 if unwanted else thinking.budget
+        return cls(tokenizer, markers, bool(told) or unasked, opened, budget)
 
     def leave_alone(self, guide: Guide) -> Guide:
-        """`guide` for what comes behind them."""
-        return AfterThought(guide, self.markers, self.opened) if self.may else guide
+        """`guide` for what comes behind them.
+
+        Raises:
+            RequestError: the prompt has opened them, and nobody would know where they end.
+        """
+        if self.markers is None and self.opened:
+            raise RequestError(
+                "An answer of this model cannot be held to a form or to a call: the chat template opens "
+                "thoughts before it, and the marks around them are no tokens of the vocabulary. Ask without."
+            )
+        return AfterThought(guide, self.markers, self.opened) if self.may and self.markers else guide
 
     def within(self, max_tokens: int) -> tuple[Guide, ...]:
         """What ends them in an answer of `max_tokens` at the most, if there is a need: guides cost time."""
-        if self.budget is None or self.budget >= max_tokens:
+        if self.markers is None or self.budget is None or self.budget >= max_tokens:
             return ()
         return (ThoughtBudget(self.tokenizer, self.markers, self.budget, self.opened),)
+
+
+def _refuse_budget(thinking: Thinking, why: str) -> None:
+    """Raises RequestError if a number of tokens is asked for."""
+    if thinking.budget is not None and thinking.budget_field:
+        raise RequestError(
+            f"{thinking.budget_field} cannot be kept, since {why}; ask without a number of tokens.",
+            param=thinking.budget_field,
+        )

@@ -1,6 +1,6 @@
 """Guides that know an answer's thoughts: one ends them when their budget is spent, one leaves them alone.
 
-Where the thoughts begin and end is read from token ids, as models.chat_parser reads it.
+Where the thoughts begin and end is read from token ids, as models.chat_parser and thought_reader read it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ThoughtBudget:
     """Ends the thoughts of one answer so that they have `budget` tokens at the most.
 
     Near the end of the budget the first end of a line or sentence is taken for the end, at the end of it the
-    thoughts are closed wherever they are, as Gemma 4 closes them: by a newline and the closing marker. When
+    thoughts are closed wherever they are, as models close them: by a newline and the closing marker. When
     the budget is spent, no further thoughts may be opened.
     """
 
@@ -45,13 +45,14 @@ class ThoughtBudget:
         self._left = budget
         self._margin = min(_MARGIN, budget // 4)
         self._inside = opened
+        self._past = False  # the opening marker has become text
         self._tail: list[int] = []
         newline = tokenizer.encode("\n")
         self._newline = newline[0] if len(newline) == 1 else None
 
     def forbid(self, allowed: Mask) -> None:
         if not self._inside:
-            if self._left <= 0:
+            if self._left <= 0 and not self._past:
                 forbid(allowed, (self._markers.open,))
             return
         end = self._end()
@@ -59,6 +60,8 @@ class ThoughtBudget:
             keep_only(allowed, end)
 
     def take(self, token: int) -> None:
+        if self._past:
+            return
         if token == self._markers.open:
             self._inside, self._tail = True, []
         elif token == self._markers.close or token in self._markers.breaks:
@@ -66,6 +69,8 @@ class ThoughtBudget:
         elif self._inside:
             self._left -= 1
             self._tail = [*self._tail, token][-_TAIL:]
+        elif self._markers.first:
+            self._past = bool(self._tokenizer.decode((token,)).strip())
 
     def _end(self) -> int | None:
         """The token with which the thoughts must go on, so that they end; None while they may go on."""
