@@ -108,7 +108,7 @@ class ChatTemplate:
             check_schema(tool["function"].get("parameters"), f"tools[{index}].function.parameters")
         self._check_variables(kwargs)
         messages = [
-            self._with_readable_content(_with_decoded_arguments(message, index))
+            self._with_named_thoughts(self._with_readable_content(_with_decoded_arguments(message, index)))
             for index, message in enumerate(messages)
         ]
         try:
@@ -171,6 +171,14 @@ class ChatTemplate:
         if isinstance(content, str) and self._reads_parts and not self._reads_text:
             return {**message, "content": [{"type": "text", "text": content}]}
         return message
+
+    def _with_named_thoughts(self, message: Message) -> Message:
+        """`message` with its thoughts under the names by which this template asks for them."""
+        thoughts = message.get("reasoning") or message.get("reasoning_content")
+        if not thoughts:
+            return message
+        names = self._words & {"reasoning", "reasoning_content"} or self._words & {"thinking"}
+        return {**message, **dict.fromkeys(names, thoughts)}
 
 
 class _Generation(jinja2.ext.Extension):
