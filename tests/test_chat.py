@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import select
+import signal
 import subprocess
 import sys
 import termios
@@ -22,6 +23,8 @@ from onechip.cache import cache_root
 from onechip.chat import commands
 from onechip.chat.answer import Answer, Piece
 from onechip.chat.conversation import Conversation
+from onechip.chat.ctrl_c import CtrlC
+from onechip.chat.run import talk
 from onechip.chat.screen import Screen
 from onechip.chat.server import Server, events
 from onechip.chat.settings import Settings
@@ -77,14 +80,15 @@ class Terminal:
         seen: all that was written to it.
     """
 
-    def __init__(self, master: int) -> None:
+    def __init__(self, master: int, process: subprocess.Popen[bytes]) -> None:
         self._master = master
+        self._chat = psutil.Process(process.pid)
         self._from = 0
         self.seen = ""
 
-    def wait_for(self, text: str) -> str:
+    def wait_for(self, text: str, seconds: float = TIMEOUT_S) -> str:
         """What was written since the last wait, up to `text`."""
-        end = time.monotonic() + TIMEOUT_S
+        end = time.monotonic() + seconds
         while (found := self.seen.find(text, self._from)) < 0:
             ready = select.select([self._master], [], [], max(0.0, end - time.monotonic()))[0]
             assert ready, f"{text!r} did not come: {self.seen[self._from :]!r}"
@@ -99,6 +103,15 @@ class Terminal:
 
     def type(self, text: str) -> None:
         os.write(self._master, text.encode())
+
+    def interrupt_line(self) -> None:
+        """Press Ctrl-C while a line is typed, when the chat waits for the next key.
+
+        Python notes one that comes while readline still deals with the key before, but acts on it only at the
+        end of the line, or with the next Ctrl-C.
+        """
+        wait_until(lambda: self._chat.status() == psutil.STATUS_SLEEPING, TIMEOUT_S)
+        self.type("\x03")
 
 
 @contextmanager
@@ -126,7 +139,7 @@ def on_a_terminal(tmp_path: Path, *arguments: str) -> Iterator[tuple[Terminal, s
     )
     os.close(slave)
     try:
-        yield Terminal(master), process
+        yield Terminal(master, process), process
         assert process.wait(TIMEOUT_S) == 0
     finally:
         process.kill()
@@ -187,7 +200,7 @@ def test_a_model_that_can_not_be_loaded_ends_the_chat() -> None:
 def test_a_conversation_with_acorn_and_the_end_of_its_server(tmp_path: Path) -> None:
     (tmp_path / "tools.json").write_text(json.dumps(TOOLS))
     with on_a_terminal(tmp_path, "acorn", "--set", "temperature=0") as (terminal, process):
-        terminal.wait_for("/help says what there is, Ctrl-D leaves.")
+        terminal.wait_for("/help says what there is, Ctrl-D leaves.", 400)  # a first start compiles
         (server,) = [child for child in psutil.Process(process.pid).children() if "serve" in child.cmdline()]
         terminal.wait_for("> ")
         terminal.type(f"{PROBLEM}\n")
@@ -224,9 +237,44 @@ def test_ctrl_c_ends_the_answer_and_not_the_chat(tmp_path: Path, url: str, engin
         assert "word word" in prompt_of(engine.requests[1])
         terminal.type("half a line")
         terminal.wait_for("line")
-        terminal.type("\x03")
+        terminal.interrupt_line()
         terminal.wait_for("/exit leaves.")
         terminal.type("/exit\n")
+
+
+class Mashed(Screen):
+    """Ctrl-C is pressed whenever something is written on it, up to `presses` times."""
+
+    presses = 4
+
+    def _write(self, text: str, dim: bool = False) -> None:
+        super()._write(text, dim)
+        if self.presses:
+            self.presses -= 1
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_ctrl_c_pressed_again_and_again(
+    url: str, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It ends what it may end, and what comes of that is kept and said, whatever is pressed meanwhile."""
+    lines = iter(["Go on", "/set", "/exit"])
+    monkeypatch.setattr("builtins.input", lambda prompt: next(lines))
+    engine.windows = [TOKENIZER.encode("word ")] * 100_000
+    before, ctrl_c, screen = signal.getsignal(signal.SIGINT), CtrlC(), Mashed(talks=True)
+    with closing(Server(url)) as server, ctrl_c.held():
+        conversation = Conversation(server, "acorn", Settings(), screen, ctrl_c)
+        try:
+            talk(conversation, screen, ctrl_c)
+        except KeyboardInterrupt:
+            pytest.fail("Ctrl-C ended the chat")
+        assert screen.presses == 0
+    assert [message["role"] for message in conversation.messages] == ["user", "assistant"]
+    shown = capsys.readouterr().out
+    assert shown.count("stopped") == 1
+    assert shown.count("/exit leaves.") == 2
+    assert shown.count("thoughts shown") == 1
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_commands(tmp_path: Path, url: str, engine: ScriptedEngine) -> None:
@@ -312,7 +360,7 @@ def test_an_answer_of_another_server_and_its_figures() -> None:
 
 def test_tools_that_can_not_be_read_leave_those_that_are_there(tmp_path: Path) -> None:
     settings, screen = Settings(tools=[{"type": "function", "function": TOOL}]), Screen(talks=False)
-    conversation = Conversation(Server("http://127.0.0.1:1"), "m", settings, screen)
+    conversation = Conversation(Server("http://127.0.0.1:1"), "m", settings, screen, CtrlC())
     (tmp_path / "deep.json").write_text("[" * 100_000)
     (tmp_path / "nameless.json").write_text('[{"parameters": {}}]')
     for path, why in (

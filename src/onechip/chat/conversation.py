@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from onechip.chat.answer import Answer
+from onechip.chat.ctrl_c import CtrlC
 from onechip.chat.screen import Screen
 from onechip.chat.server import Server
 from onechip.chat.settings import Settings
@@ -23,12 +24,13 @@ class Conversation:
         messages: so far, in OpenAI's form, without the system prompt.
     """
 
-    def __init__(self, server: Server, model: str, settings: Settings, screen: Screen) -> None:
+    def __init__(self, server: Server, model: str, settings: Settings, screen: Screen, ctrl_c: CtrlC) -> None:
         self.settings = settings
         self.messages: list[dict[str, Any]] = []
         self._server = server
         self._model = model
         self._screen = screen
+        self._ctrl_c = ctrl_c
 
     def new(self) -> None:
         """Forget what was said."""
@@ -74,7 +76,8 @@ class Conversation:
         """Let the model continue; the calls that it makes. Ctrl-C ends the answer, not the conversation."""
         answer, stopped = Answer(time.perf_counter()), False
         try:
-            with self._server.answer(self.settings.body(self._model, self.messages)) as events:
+            body = self.settings.body(self._model, self.messages)
+            with self._ctrl_c.may_come(), self._server.answer(body) as events:
                 for event in events:
                     for piece in answer.take(event, time.perf_counter()):
                         self._screen.show(piece, self.settings.thoughts)

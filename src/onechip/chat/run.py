@@ -13,6 +13,7 @@ from pathlib import Path
 from onechip.chat import commands
 from onechip.chat.child import END_S, Child, served
 from onechip.chat.conversation import Conversation
+from onechip.chat.ctrl_c import CtrlC
 from onechip.chat.screen import Screen, loading_bar
 from onechip.chat.server import Server
 from onechip.chat.settings import Settings
@@ -39,11 +40,13 @@ def chat(config: ChatConfig, settings: Settings) -> None:
     with _server(config) as server:
         model = config.model if config.model and config.url else server.model()
         screen = Screen(talks=talks)
-        conversation = Conversation(server, model, settings, screen)
+        ctrl_c = CtrlC()
+        conversation = Conversation(server, model, settings, screen, ctrl_c)
         try:
             if talks:
                 screen.say(f"{model} at {server.url}. /help says what there is, Ctrl-D leaves.")
-                _talk(conversation, screen, config.cache_dir / "chat_history")
+                with ctrl_c.held(), _line_editing(config.cache_dir / "chat_history"):
+                    talk(conversation, screen, ctrl_c)
             else:
                 conversation.ask(question)
         except BrokenPipeError:  # whoever reads the answer has read enough
@@ -77,40 +80,43 @@ def _wait(server: Server, child: Child | None, show: Callable[[str, float], None
         raise
 
 
-def _talk(conversation: Conversation, screen: Screen, history: Path) -> None:
-    """Read and answer until the person leaves."""
+def talk(conversation: Conversation, screen: Screen, ctrl_c: CtrlC) -> None:
+    """Read and answer until the person leaves; to be called where Ctrl-C is held."""
+
+    def read(prompt: str) -> str:
+        with ctrl_c.may_come():
+            return input(prompt)
 
     def read_result(name: str) -> str:
-        return input(f"result of {name}: ")
+        return read(f"result of {name}: ")
 
-    with _line_editing(history):
-        while True:
-            try:
-                line = _read_message()
-                if not line.strip():
-                    continue
-                if line.startswith("/") and not line.startswith("//"):
-                    if not commands.run(line, conversation, screen, read_result):
-                        return
-                else:
-                    conversation.ask(line[line.startswith("//") :], read_result)
-            except EOFError:
-                screen.say("")
-                return
-            except KeyboardInterrupt:
-                screen.say("\nCtrl-D or /exit leaves.")
-            except OnechipError as error:
-                screen.say(error.message)
+    while True:
+        try:
+            line = _read_message(read)
+            if not line.strip():
+                continue
+            if line.startswith("/") and not line.startswith("//"):
+                if not commands.run(line, conversation, screen, read_result):
+                    return
+            else:
+                conversation.ask(line[line.startswith("//") :], read_result)
+        except EOFError:
+            screen.say("")
+            return
+        except KeyboardInterrupt:
+            screen.say("\nCtrl-D or /exit leaves.")
+        except OnechipError as error:
+            screen.say(error.message)
 
 
-def _read_message() -> str:
+def _read_message(read: Callable[[str], str]) -> str:
     """A line, or what stands between two lines with three quotation marks."""
-    line = input("> ")
+    line = read("> ")
     if not line.startswith('"""'):
         return line
     lines = [line[3:]]
     while not lines[-1].rstrip().endswith('"""'):
-        lines.append(input(". "))
+        lines.append(read(". "))
     return "\n".join(lines).rstrip().removesuffix('"""').strip("\n")
 
 
