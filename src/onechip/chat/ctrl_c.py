@@ -1,6 +1,6 @@
 """Ctrl-C -> KeyboardInterrupt where the chat waits for what it may end, and nowhere else.
 
-Python raises it wherever the program happens to be; so a second Ctrl-C would end the chat while that still deals
+Python raises it wherever the program happens to be; so a second one would end the chat if that still dealt
 with the first.
 """
 
