@@ -18,6 +18,7 @@ from onechip.errors import AuthenticationError, NotFoundError, OnechipError
 from onechip.server import parsing, work
 from onechip.server.errors import error_response, json_response, on_bug, on_http_exception, on_known_error
 from onechip.server.openapi import document
+from onechip.server.origins import AllowedOrigins, reads_as_json
 from onechip.server.page import page
 from onechip.server.routes import QUESTIONS, REFUSED, VIEWS, Question, View
 from onechip.server.service import Service
@@ -47,7 +48,7 @@ def create_app(service: Service, on_loaded: Callable[[], None]) -> Starlette:
             Route("/openapi.json", _openapi, methods=["GET"]),
             Route("/", page, methods=["GET"]),
         ],
-        middleware=[Middleware(_RequireKey, key=service.config.api_key)] if service.config.api_key else [],
+        middleware=_middleware(service.config.api_key),
         exception_handlers={
             OnechipError: on_known_error,
             HTTPException: on_http_exception,
@@ -55,6 +56,12 @@ def create_app(service: Service, on_loaded: Callable[[], None]) -> Starlette:
         },
         lifespan=lifespan,
     )
+
+
+def _middleware(key: str | None) -> list[Middleware]:
+    """A browser asks whether it may ask without the key, and is to read what is said of a wrong one."""
+    origins = Middleware(AllowedOrigins, keyed=bool(key))
+    return [origins, Middleware(_RequireKey, key=key)] if key else [origins]
 
 
 def _view(service: Service, view: View) -> Route:
@@ -100,8 +107,8 @@ async def _read_body(request: Request) -> bytes:
         raise HTTPException(
             415, f"The body has Content-Encoding: {encoding}: send it as it is, without Content-Encoding."
         )
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json" and not kind.endswith("+json"):
+    if not reads_as_json(request.headers):
+        kind = request.headers.get("content-type")
         said = f"it says {kind}" if kind else "it says nothing"
         raise HTTPException(415, f"The body must be JSON: send Content-Type: application/json ({said}).")
     chunks, size = [], 0
