@@ -89,8 +89,8 @@ class Replay:
         self._engine = ReplayEngine()
         acorn = scripted.model(self._engine)
         model = replace(acorn, tokenizer=tokenizer, template=template, largest_context=CONTEXT)
-        self._loop = asyncio.new_event_loop()
-        self._loop.run_until_complete(self._start(model))
+        self._runner = asyncio.Runner()
+        self._runner.run(self._start(model))
 
     async def _start(self, model: Model) -> None:
         service = Service(ServeConfig(), lambda progress: model, lambda stage, share: None)
@@ -102,8 +102,8 @@ class Replay:
 
     def close(self) -> None:
         assert not self._engine.running, "requests that nobody reads were not cancelled"
-        self._loop.run_until_complete(self._client.aclose())
-        self._loop.close()
+        self._runner.run(self._client.aclose())
+        self._runner.close()  # ends the service's own tasks, too
 
     def whole(self, windows: Sequence[Sequence[int]], body: dict[str, Any]) -> Reply:
         """The answer of tokens `windows` to the chat request `body`, in one piece."""
@@ -119,7 +119,7 @@ class Replay:
     def play(self, windows: Sequence[Sequence[int]], work: Awaitable[T]) -> T:
         """What comes of `work`, to whose requests the engine answers with tokens `windows`."""
         self._engine.windows = windows
-        return self._loop.run_until_complete(work)
+        return self._runner.get_loop().run_until_complete(work)
 
     def _ask(self, windows: Sequence[Sequence[int]], body: dict[str, Any]) -> str:
         response = self.play(windows, self._client.post(scripted.CHAT, json=body))
