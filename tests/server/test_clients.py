@@ -270,9 +270,11 @@ def test_ollamas_other_questions(ollama_client: ollama.Client, openai_client: op
     cut = ollama_client.generate("acorn", PROBLEM, options={"num_predict": 3})
     assert (cut.done_reason, cut.eval_count) == ("length", 3)
     assert ollama_client.generate("acorn").done_reason == "load"
-    with pytest.raises(ollama.ResponseError, match=r"options\.num_ctx is 10000000") as caught:
-        ollama_client.generate("acorn", PROBLEM, options={"num_ctx": 10_000_000})
+    with pytest.raises(ollama.ResponseError, match="the context is 10 tokens") as caught:
+        ollama_client.generate("acorn", PROBLEM, options={"num_ctx": 10})
     assert caught.value.status_code == 400
+    assert ollama_client.generate("acorn", PROBLEM, options={"num_ctx": 10_000_000, "num_predict": 1}).done
+    assert [loaded.model for loaded in ollama_client.ps().models] == ["acorn"]
     with pytest.raises(ollama.ResponseError, match="no embeddings here") as refused:
         ollama_client.embed("acorn", "x")
     assert refused.value.status_code == 404

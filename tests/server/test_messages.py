@@ -160,7 +160,6 @@ def said(role: str, **block: Any) -> dict[str, Any]:
     ("fields", "words"),
     [
         ({"max_tokens": None}, "max_tokens is missing"),
-        ({"max_tokens": 1000}, "max_tokens is 1000"),
         ({"temperature": 1.5}, "temperature is 1.5"),
         ({"tool_choice": {"type": "some"}}, 'tool_choice.type is "some": allowed is auto, any, tool or none'),
         ({"tool_choice": {"type": "any"}}, "tool_choice requires a call, but there are no tools"),

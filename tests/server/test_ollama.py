@@ -9,7 +9,6 @@ import pytest
 
 from onechip.config import ServeConfig
 from tests.server.scripted import (
-    LARGEST_CONTEXT,
     THINKING_CALL,
     TOKENIZER,
     model,
@@ -124,9 +123,7 @@ def test_what_there_is_to_ask(client) -> None:
     ("path", "fields", "words"),
     [
         (CHAT, {"format": "xml"}, "format is \"xml\": allowed is json, or a JSON schema"),
-        (CHAT, {"options": {"num_ctx": 201}}, f"options.num_ctx is 201.*this model takes {LARGEST_CONTEXT}"),
         (CHAT, {"options": {"num_predict": 0}}, "options.num_predict is 0"),
-        (CHAT, {"options": {"num_predict": 500}}, "options.num_predict is 500"),
         (CHAT, {"options": {"mirostat": 2}}, "options.mirostat is not supported"),
         (CHAT, {"options": {"repeat_penalty": 1.1, "repeat_last_n": 64}}, "options.repeat_last_n is 64"),
         (CHAT, {"top_logprobs": 2}, "top_logprobs needs logprobs"),

@@ -57,7 +57,8 @@ def test_the_output_fits_in_the_context() -> None:
     with pytest.raises(
         RequestError, match=r"max_tokens is 41, .* 60 of the context's 100 .* ask for 40"
     ) as caught:
-        output_limit(Limits(41, "max_tokens"), 60, 100, 100)
+        output_limit(Limits(41, "max_tokens", exact=True), 60, 100, 100)
+    assert output_limit(Limits(41, "max_tokens"), 60, 100, 100) == 40
     assert (caught.value.param, caught.value.code) == ("max_tokens", "context_length_exceeded")
     with pytest.raises(RequestError, match=r"prompt has 100 tokens, .* is 100 .*: shorten the prompt\.$"):
         output_limit(Limits(1, "max_tokens"), 100, 100, 100)

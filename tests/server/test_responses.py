@@ -183,7 +183,6 @@ USER = {"role": "user", "content": "Hi"}
             "input",
             "no such call",
         ),
-        ({"max_output_tokens": 1000}, "max_output_tokens", "max_output_tokens is 1000"),
     ],
 )
 def test_refusals_name_field_value_and_mend(client, engine, fields, param, words) -> None:

@@ -93,7 +93,7 @@ def _asked(body: ChatBody, logprobs: int | None) -> ChatRequest:
         tools=msgspec.to_builtins(body.tools or []),
         calls=_calls(body),
         sampling=body,
-        limits=Limits(getattr(body, field), field),
+        limits=Limits(getattr(body, field), field, exact=bool(body.ignore_eos)),
         structure=structure_of(body),
         thinking=_thinking(body),
         variables=body.chat_template_kwargs or {},

@@ -44,7 +44,7 @@ async def completions(service: Service, body: CompletionBody, receive: Receive) 
             model,
             [prompt.ids for prompt in prompts],
             body,
-            Limits(body.max_tokens, "max_tokens"),
+            Limits(body.max_tokens, "max_tokens", exact=bool(body.ignore_eos)),
             request_id,
             structure=structure_of(body),
             choices=choices,

@@ -141,6 +141,7 @@ VIEWS = (
     View("/v1/models", _models, replies.ModelList),
     View("/v1/models/{name:path}", _one_model, replies.ModelCard),
     View("/api/tags", ollama.tags, ollama.Tags),
+    View("/api/ps", ollama.running, ollama.Running),
     View("/api/version", ollama.version, ollama.Version),
     View("/health", _health, replies.Health),
     View("/ready", _ready, replies.Readiness),

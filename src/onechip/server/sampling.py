@@ -133,25 +133,30 @@ class Limits:
     """How long an answer may become.
 
     Attributes:
-        tokens: of the answer; None: the rest of the context; 0: there is none, the prompt alone must fit.
+        tokens: of the answer at the most; None: the rest of the context; 0: there is none, the prompt alone
+            must fit.
         field: what the client calls `tokens`.
         context: tokens of prompt and answer together, if fewer than the engine's.
+        exact: so many tokens are wanted, not only allowed.
     """
 
     tokens: int | None
     field: str
     context: int | None = None
+    exact: bool = False
 
 
 def output_limit(limits: Limits, prompt_tokens: int, context: int, largest_context: int) -> int:
-    """How many tokens the answer may have: what was asked for, or the rest of the context.
+    """How many tokens the answer may have: as many as were allowed, or the rest of the context.
+
+    Coding agents allow 32,000 in every request, whatever the context is.
 
     Args:
         context: tokens of one request that the engine takes, prompt and output together.
         largest_context: what `context` could be with this model.
 
     Raises:
-        RequestError: the prompt, or the prompt and what was asked for, do not fit in the context.
+        RequestError: the prompt, or the prompt and what is wanted behind it, do not fit in the context.
     """
     context = min(limits.context or context, context)
     room = context - prompt_tokens
@@ -162,14 +167,14 @@ def output_limit(limits: Limits, prompt_tokens: int, context: int, largest_conte
             f"output together: shorten the prompt{larger if context < largest_context else ''}.",
             code="context_length_exceeded",
         )
-    if limits.tokens is not None and limits.tokens > room:
+    if limits.exact and limits.tokens is not None and limits.tokens > room:
         raise RequestError(
             f"{limits.field} is {limits.tokens}, but the prompt has {prompt_tokens} of the context's "
             f"{context} tokens: ask for {room} at the most, or leave it out.",
             param=limits.field,
             code="context_length_exceeded",
         )
-    return room if limits.tokens is None else limits.tokens
+    return room if limits.tokens is None else min(limits.tokens, room)
 
 
 def check_stream(body: GenerationBody) -> None:

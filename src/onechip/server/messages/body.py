@@ -114,6 +114,22 @@ class OutputConfig(Struct, kw_only=True, forbid_unknown_fields=True):
     format: JsonSchemaFormat | None = None
 
 
+class ThinkingTurns(Struct, tag_field="type", tag="thinking_turns", forbid_unknown_fields=True):
+    value: Count
+
+
+class ClearThinking(Struct, tag_field="type", tag="clear_thinking_20251015", forbid_unknown_fields=True):
+    """Which earlier thoughts to keep. The template decides that, whatever stands here."""
+
+    keep: Literal["all"] | ThinkingTurns | None = None
+
+
+class ContextManagement(Struct, forbid_unknown_fields=True):
+    """What to take out of the conversation; Claude Code sends an edit that takes nothing out."""
+
+    edits: list[ClearThinking] | None = None
+
+
 class Metadata(Struct, forbid_unknown_fields=True):
     user_id: str | None = None
 
@@ -128,6 +144,8 @@ _ALLOWED = {
     "tool_choice.type": "auto, any, tool or none",
     "output_config.format.type": "json_schema",
     "thinking.type": "enabled, adaptive or disabled",
+    "context_management.edits[].type": "clear_thinking_20251015; what was said, called and given is not cut "
+    "here, so shorten messages yourself",
     "thinking.display": "summarized, by which thoughts come as they are; they are not left out",
 }
 
@@ -137,7 +155,6 @@ class CountTokensBody(Body, kw_only=True, forbid_unknown_fields=True):
 
     NEUTRAL: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "mcp_servers": ([],),
-        "context_management": (),
         "speed": ("standard",),
         "user_profile_id": (),
         "workspace_id": (),
@@ -158,6 +175,7 @@ class CountTokensBody(Body, kw_only=True, forbid_unknown_fields=True):
     thinking: ThinkingEnabled | ThinkingAdaptive | ThinkingDisabled | None = None
     output_config: OutputConfig | None = None
     cache_control: CacheControl | None = None
+    context_management: ContextManagement | None = None
 
 
 class MessagesBody(CountTokensBody, kw_only=True, forbid_unknown_fields=True):

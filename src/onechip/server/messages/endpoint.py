@@ -12,6 +12,7 @@ from starlette.types import Receive
 
 from onechip.errors import OnechipError
 from onechip.models.chat_parser import Delta
+from onechip.models.chat_template import ChatTemplate
 from onechip.server.blocks import Block, Blocks, Grown, Opened, Step
 from onechip.server.constraints import CallRule
 from onechip.server.conversation import ChatRequest, begin, conversation_prompt, tool_definition
@@ -23,6 +24,7 @@ from onechip.server.messages.body import (
     CountTokensBody,
     MessagesBody,
     NoChoice,
+    ThinkingAdaptive,
     ThinkingDisabled,
     ThinkingEnabled,
     ToolChoice,
@@ -30,7 +32,7 @@ from onechip.server.messages.body import (
 from onechip.server.messages.history import messages_of
 from onechip.server.sampling import Limits
 from onechip.server.schemas import Sampling
-from onechip.server.service import Service
+from onechip.server.service import Model, Service
 from onechip.server.streaming import EVENT_STREAM, StreamedAnswer, named_sse
 from onechip.server.structure import schema_of
 from onechip.server.thinking import Thinking
@@ -47,26 +49,25 @@ async def messages(service: Service, body: MessagesBody, receive: Receive) -> Re
     sampling = Sampling(
         temperature=body.temperature, top_p=body.top_p, top_k=body.top_k, stop=body.stop_sequences
     )
-    asks = partial(_asked, body, sampling, body.max_tokens)
+    asks = partial(_asked, model, body, sampling, body.max_tokens)
     group = await begin(service, model, asks, f"msg_{secrets.token_hex(12)}")
     generation = group.only
     if body.stream:
-        return StreamedAnswer(group, [MessageEvents(generation, service.config.model_id)])
+        return StreamedAnswer(group, [MessageEvents(generation, service.config.model_id, body.max_tokens)])
     [deltas] = await group.whole(receive)
     blocks = Blocks.of(deltas)
-    return json_response(
-        _message(generation, service.config.model_id, [_block(block, block.text) for block in blocks])
-    )
+    content = [_block(block, block.text) for block in blocks]
+    return json_response(_message(generation, service.config.model_id, body.max_tokens, content))
 
 
 async def count_tokens(service: Service, body: CountTokensBody, _: Receive) -> Response:
     """POST /v1/messages/count_tokens: how many tokens the prompt of the same request has."""
     model = service.model(body.model)
-    prompt = await apart(lambda: conversation_prompt(model, _asked(body, Sampling(), None)))
+    prompt = await apart(lambda: conversation_prompt(model, _asked(model, body, Sampling(), None)))
     return json_response(replies.InputTokens(len(prompt)))
 
 
-def _asked(body: CountTokensBody, sampling: Sampling, limit: int | None) -> ChatRequest:
+def _asked(model: Model, body: CountTokensBody, sampling: Sampling, limit: int | None) -> ChatRequest:
     form = body.output_config.format if body.output_config else None
     return ChatRequest(
         messages=messages_of(body),
@@ -78,7 +79,7 @@ def _asked(body: CountTokensBody, sampling: Sampling, limit: int | None) -> Chat
         sampling=sampling,
         limits=Limits(limit, "max_tokens"),
         structure=schema_of(form.schema, "output_config.format.schema") if form else None,
-        thinking=_thinking(body),
+        thinking=_thinking(body, model.template),
     )
 
 
@@ -94,35 +95,39 @@ def _calls(body: CountTokensBody) -> CallRule:
     return CallRule("required" if isinstance(choice, AnyChoice) else "auto", one=one)
 
 
-def _thinking(body: CountTokensBody) -> Thinking:
+def _thinking(body: CountTokensBody, template: ChatTemplate | None) -> Thinking:
+    """A model that cannot be told to think has nothing to decide where it is to decide by itself."""
     effort = body.output_config.effort if body.output_config else None
     budget = Thinking.of_effort(effort, "output_config.effort").budget
     if body.thinking is None:
         return Thinking(budget=budget)
     if isinstance(body.thinking, ThinkingEnabled):
         return Thinking(True, "thinking", body.thinking.budget_tokens, "thinking.budget_tokens")
+    if isinstance(body.thinking, ThinkingAdaptive) and not (template and template.reads_thinking):
+        return Thinking(budget=budget)
     return Thinking(not isinstance(body.thinking, ThinkingDisabled), "thinking", budget)
 
 
 def _message(
-    generation: Generation, model_id: str, content: list[replies.ReplyBlock]
+    generation: Generation, model_id: str, limit: int, content: list[replies.ReplyBlock]
 ) -> replies.MessageReply:
-    """The message so far."""
+    """The message so far, which may have `limit` tokens."""
     ended = generation.answer.finish is not None
     return replies.MessageReply(
         id=generation.request.id,
         model=model_id,
         content=content,
-        stop_reason=_stop_reason(generation) if ended else None,
+        stop_reason=_stop_reason(generation, limit) if ended else None,
         stop_sequence=generation.answer.stop_string,
         usage=_usage(generation),
     )
 
 
-def _stop_reason(generation: Generation) -> replies.StopReason:
+def _stop_reason(generation: Generation, limit: int) -> replies.StopReason:
     answer = generation.answer
     if answer.finish == "length":
-        return "max_tokens"
+        room = generation.request.sampling.max_tokens
+        return "max_tokens" if room == limit else "model_context_window_exceeded"
     if answer.finish == "tool_calls":
         return "tool_use"
     return "end_turn" if answer.stop_string is None else "stop_sequence"
@@ -150,20 +155,22 @@ class MessageEvents:
 
     content_type = EVENT_STREAM
 
-    def __init__(self, generation: Generation, model_id: str) -> None:
+    def __init__(self, generation: Generation, model_id: str, limit: int) -> None:
         self._generation = generation
         self._model_id = model_id
+        self._limit = limit
         self._blocks = Blocks()
 
     def opening(self) -> bytes:
-        return named_sse(replies.MessageStart(_message(self._generation, self._model_id, [])))
+        return named_sse(replies.MessageStart(_message(self._generation, self._model_id, self._limit, [])))
 
     def window(self, deltas: Sequence[Delta]) -> bytes:
         return b"".join([_event(step) for step in self._blocks.take(deltas)])
 
     def closing(self) -> bytes:
         rest = b"".join([_event(step) for step in self._blocks.end()])
-        ending = replies.Ending(_stop_reason(self._generation), self._generation.answer.stop_string)
+        reason = _stop_reason(self._generation, self._limit)
+        ending = replies.Ending(reason, self._generation.answer.stop_string)
         delta = replies.MessageDelta(ending, _usage(self._generation))
         return rest + named_sse(delta) + named_sse(replies.MessageStop())
 

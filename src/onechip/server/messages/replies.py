@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Raw, Struct
 
-StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]
+StopReason = Literal["end_turn", "max_tokens", "model_context_window_exceeded", "stop_sequence", "tool_use"]
 
 
 class TextReply(Struct, tag_field="type", tag="text"):

@@ -26,6 +26,7 @@ from onechip.server.schemas import (
 Think = bool | Literal["low", "medium", "high"]
 Format = Literal["", "json"] | dict[str, Any]
 NoImages = Annotated[list[Any], Meta(max_length=0)]
+_LIMITS = {"max_output_tokens": "num_predict", "max_tokens": "num_predict"}
 _ANY_COUNT = Annotated[int, Meta(ge=-(2**31), lt=2**31)]
 
 
@@ -115,6 +116,16 @@ class _Generation(Body, kw_only=True, forbid_unknown_fields=True):
     keep_alive: float | str | None = None
     logprobs: bool | None = None
     top_logprobs: Likeliest | None = None
+
+    @classmethod
+    def complete(cls, data: dict[str, Any]) -> None:
+        """Some clients put options beside `options`, and call one by the name that it has at OpenAI."""
+        options = data.get("options", {})
+        if isinstance(options, dict):
+            beside = {name: data.pop(name) for name in (*Options.__struct_fields__, *_LIMITS) if name in data}
+            named = {_LIMITS.get(name, name): value for name, value in beside.items()}
+            if named:
+                data["options"] = named | options
 
 
 class ChatBody(_Generation, kw_only=True, forbid_unknown_fields=True):

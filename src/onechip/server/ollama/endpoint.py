@@ -54,7 +54,7 @@ async def chat(service: Service, body: ChatBody, receive: Receive) -> Response:
     if not body.messages:
         return json_response(ChatForm(body.model).reply("", "", (), done=True, done_reason="load"))
     said, tools = body.messages, body.tools or ()
-    group = await begin(service, model, lambda: _asked(model, body, messages_of(said), tools), _request_id())
+    group = await begin(service, model, lambda: _asked(body, messages_of(said), tools), _request_id())
     return await _answered(model, body, group, ChatForm(body.model), receive)
 
 
@@ -72,7 +72,7 @@ async def generate(service: Service, body: GenerateBody, receive: Receive) -> Re
         if body.system or body.think:
             field = "system" if body.system else "think"
             raise RequestError(f"{field} has no place in a raw prompt; leave it out.", param=field)
-        sampling, limits = _sampling(options), _limits(model, options)
+        sampling, limits = _sampling(options), _limits(options)
         with service.preparing():
             prompt = await apart(model.encode, body.prompt)
             group = await begin_text(
@@ -88,7 +88,7 @@ async def generate(service: Service, body: GenerateBody, receive: Receive) -> Re
     else:
         system = [{"role": "system", "content": body.system}] if body.system else []
         messages = [*system, {"role": "user", "content": body.prompt}]
-        group = await begin(service, model, partial(_asked, model, body, messages, ()), _request_id())
+        group = await begin(service, model, partial(_asked, body, messages, ()), _request_id())
     return await _answered(model, body, group, GenerateForm(body.model), receive)
 
 
@@ -102,17 +102,14 @@ def _request_id() -> str:
 
 
 def _asked(
-    model: Model,
-    body: ChatBody | GenerateBody,
-    messages: Sequence[dict[str, Any]],
-    tools: Sequence[Tool],
+    body: ChatBody | GenerateBody, messages: Sequence[dict[str, Any]], tools: Sequence[Tool]
 ) -> ChatRequest:
     options = body.options or Options()
     return ChatRequest(
         messages=messages,
         tools=msgspec.to_builtins(tools),
         sampling=_sampling(options),
-        limits=_limits(model, options),
+        limits=_limits(options),
         structure=_structure(body.format),
         thinking=_thinking(body.think),
         choices=_choices(body),
@@ -159,22 +156,15 @@ def _sampling(options: Options) -> Sampling:
     )
 
 
-def _limits(model: Model, options: Options) -> Limits:
-    """Raises RequestError if more context or no output at all is asked for."""
-    context, tokens = options.num_ctx, options.num_predict
-    if context is not None and context > model.engine.context:
-        raise RequestError(
-            f"options.num_ctx is {context}, but this server's context is {model.engine.context} tokens: ask "
-            "for that at the most, or start the server with a larger --context (this model takes "
-            f"{model.largest_context}).",
-            param="options.num_ctx",
-        )
+def _limits(options: Options) -> Limits:
+    """Raises RequestError if no output at all is asked for."""
+    tokens = options.num_predict
     if tokens == 0:
         raise RequestError(
             "options.num_predict is 0: ask for 1 token at least, or -1 for as many as fit.",
             param="options.num_predict",
         )
-    return Limits(None if tokens is None or tokens < 0 else tokens, "options.num_predict", context)
+    return Limits(None if tokens is None or tokens < 0 else tokens, "options.num_predict", options.num_ctx)
 
 
 class _Form(Protocol):

@@ -12,11 +12,23 @@ from onechip.errors import RequestError
 from onechip.server.errors import json_response
 from onechip.server.ollama.body import ShowBody
 from onechip.server.ollama.endpoint import named_model
-from onechip.server.ollama.replies import ListedModel, ModelDetails, Shown, Tags, Version, timestamp
+from onechip.server.ollama.replies import (
+    ListedModel,
+    ModelDetails,
+    Running,
+    RunningModel,
+    Shown,
+    Tags,
+    Version,
+    timestamp,
+)
 from onechip.server.service import Model, Service
 
 API_VERSION = "0.11.0"
 """The version of Ollama whose API this is. Clients refuse to talk to one that is too old."""
+
+_NEVER = "2300-01-01T00:00:00Z"
+"""As far off as Ollama itself says, from which its clients make "forever"."""
 
 
 def tags(service: Service, _: Request) -> Response:
@@ -26,6 +38,13 @@ def tags(service: Service, _: Request) -> Response:
         name, name, timestamp(model.facts.modified), model.facts.weight_bytes, _details(model)
     )
     return json_response(Tags([listed]))
+
+
+def running(service: Service, _: Request) -> Response:
+    """GET /api/ps: the one model, which is always loaded."""
+    model, name = service.model(), service.config.model_id
+    context, size = model.engine.context, model.facts.weight_bytes
+    return json_response(Running([RunningModel(name, name, size, _details(model), context, _NEVER)]))
 
 
 async def show(service: Service, body: ShowBody, _: Receive) -> Response:

@@ -94,6 +94,24 @@ class ListedModel(Struct):
     digest: str = ""
 
 
+class RunningModel(Struct):
+    """`expires_at` is when Ollama would unload it; here it stays."""
+
+    name: str
+    model: str
+    size: int
+    details: ModelDetails
+    context_length: int
+    expires_at: str
+    digest: str = ""
+
+
+class Running(Struct):
+    """GET /api/ps."""
+
+    models: list[RunningModel]
+
+
 class Tags(Struct):
     """GET /api/tags."""
 

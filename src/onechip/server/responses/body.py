@@ -61,7 +61,7 @@ class FunctionCall(_Item, tag="function_call", kw_only=True):
     call_id: str
     name: str
     arguments: str
-    namespace: None = None
+    namespace: str | None = None
     parsed_arguments: Any = None
 
 
@@ -81,14 +81,21 @@ class ReasoningItem(_Item, tag="reasoning", kw_only=True):
 Item = InputMessage | FunctionCall | FunctionCallOutput | ReasoningItem
 
 
-class FunctionTool(Struct, kw_only=True, forbid_unknown_fields=True):
+class FunctionTool(Struct, tag_field="type", tag="function", kw_only=True, forbid_unknown_fields=True):
     """Arguments keep to the schema if `strict` says so, or if a call is required."""
 
-    type: Literal["function"]
     name: Annotated[str, Meta(min_length=1)]
     description: str | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
+
+
+class NamespaceTool(Struct, tag_field="type", tag="namespace", kw_only=True, forbid_unknown_fields=True):
+    """Functions that belong together; `description` has no place in a chat template."""
+
+    name: Annotated[str, Meta(min_length=1)]
+    tools: Annotated[list[FunctionTool], Meta(min_length=1)]
+    description: str | None = None
 
 
 class NamedTool(Struct, tag_field="type", tag="function", forbid_unknown_fields=True):
@@ -148,7 +155,8 @@ class ResponsesBody(Sampling, kw_only=True, forbid_unknown_fields=True):
         "input[].content[].type": "input_text or output_text, since this server reads text only",
         "input[].output[].type": "input_text, since this server reads text only",
         "input[].encrypted_content": "null, since nothing is encrypted here; send the thoughts in content",
-        "tools[].type": "function; no tool runs on this server",
+        "tools[].type": "function or namespace; no tool runs on this server",
+        "tools[].tools[].type": "function; no tool runs on this server",
         "tool_choice": "auto, none, required or an object that names tools",
         "tool_choice.type": "function or allowed_tools; no tool runs on this server",
         "tool_choice.tools[].type": "function; no tool runs on this server",
@@ -169,7 +177,7 @@ class ResponsesBody(Sampling, kw_only=True, forbid_unknown_fields=True):
     model: str | None = None
     instructions: str | None = None
     max_output_tokens: Count | None = None
-    tools: list[FunctionTool] | None = None
+    tools: list[FunctionTool | NamespaceTool] | None = None
     tool_choice: ChoiceMode | NamedTool | AllowedToolChoice | None = None
     parallel_tool_calls: bool | None = None
     reasoning: ReasoningConfig | None = None
@@ -180,14 +188,24 @@ class ResponsesBody(Sampling, kw_only=True, forbid_unknown_fields=True):
     stream: bool | None = None
     user: str | None = None
     metadata: dict[str, str] | None = None
+    client_metadata: dict[str, Any] | None = None
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
     prompt_cache_retention: Literal["in_memory", "24h"] | None = None
 
     @classmethod
     def complete(cls, data: dict[str, Any]) -> None:
-        """A message may leave out its type."""
+        """A message may leave out its type. What searches nowhere is no tool."""
         items = data.get("input")
         for item in items if isinstance(items, list) else ():
             if isinstance(item, dict) and "role" in item:
                 item.setdefault("type", "message")
+        tools = data.get("tools")
+        if isinstance(tools, list):
+            data["tools"] = [tool for tool in tools if not _searches_nowhere(tool)]
+
+
+def _searches_nowhere(tool: Any) -> bool:
+    """Codex offers, in every request, a search that may not look at the web; there is nothing else here."""
+    searches = isinstance(tool, dict) and str(tool.get("type")).startswith("web_search")
+    return searches and tool.get("external_web_access") is False

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from msgspec import Struct, structs
+from msgspec import UNSET, Struct, structs
 from starlette.responses import Response
 from starlette.types import Receive
 
@@ -16,7 +16,7 @@ from onechip.errors import OnechipError, RequestError
 from onechip.models.chat_parser import Delta
 from onechip.server.blocks import Block, Blocks, Grown, Kind, Opened, Step
 from onechip.server.constraints import CallRule
-from onechip.server.conversation import ChatRequest, begin, conversation_prompt, tool_definition
+from onechip.server.conversation import ChatRequest, begin, conversation_prompt
 from onechip.server.errors import json_response
 from onechip.server.generation import Generation
 from onechip.server.logprobs import TokenLogprob, TokenNames
@@ -34,6 +34,7 @@ from onechip.server.responses.body import (
 )
 from onechip.server.responses.history import messages_of
 from onechip.server.responses.tokens import BlockTokens
+from onechip.server.responses.tools import Tools, called, definitions
 from onechip.server.sampling import Limits
 from onechip.server.schemas import JsonObjectFormat, TextFormat
 from onechip.server.service import Service
@@ -77,13 +78,10 @@ def _asked(body: ResponsesBody) -> ChatRequest:
     effort = body.reasoning.effort if body.reasoning else None
     return ChatRequest(
         messages=messages_of(body),
-        tools=[
-            tool_definition(tool.name, tool.description, tool.parameters, tool.strict)
-            for tool in body.tools or ()
-        ],
+        tools=definitions(body.tools or ()),
         calls=_calls(body),
         sampling=body,
-        limits=Limits(body.max_output_tokens, "max_output_tokens"),
+        limits=Limits(body.max_output_tokens, "max_output_tokens", exact=bool(body.ignore_eos)),
         structure=_structure(body),
         thinking=Thinking.of_effort(effort, "reasoning.effort"),
         variables=body.chat_template_kwargs or {},
@@ -145,7 +143,14 @@ def _ended(
     """`response` with its output, why it ended, and its usage."""
     cut_off = generation.answer.finish == "length"
     output = [
-        _item(block, id, _status(generation, last=block is blocks[-1]), block.text, tokens.of(block))
+        _item(
+            block,
+            id,
+            _status(generation, last=block is blocks[-1]),
+            block.text,
+            response.tools,
+            tokens.of(block),
+        )
         for block, id in zip(blocks, ids, strict=True)
     ]
     usage = generation.usage
@@ -174,11 +179,17 @@ def _item_id(block: Block) -> str:
 
 
 def _item(
-    block: Block, id: str, status: Status, text: str | None, logprobs: Sequence[TokenLogprob] = ()
+    block: Block,
+    id: str,
+    status: Status,
+    text: str | None,
+    tools: Tools,
+    logprobs: Sequence[TokenLogprob] = (),
 ) -> replies.OutputItem:
     """The item of `block` with `text`, None as long as there is no place for any."""
     if block.kind == "call":
-        return replies.CallItem(id, status, block.call_id, block.name, text or "")
+        namespace, name = called(block.name, tools)
+        return replies.CallItem(id, status, block.call_id, name, text or "", namespace or UNSET)
     if block.kind == "reasoning":
         return replies.ReasoningReply(id, status, [] if text is None else [ReasoningText(text)])
     return replies.MessageItem(id, status, [] if text is None else [_text_part(text, logprobs)])
@@ -199,6 +210,7 @@ class ResponseEvents:
         self._generation = generation
         self._response = response
         self._tokens = tokens
+        self._tools = response.tools
         self._blocks = Blocks()
         self._ids: list[str] = []
         self._fresh: list[TokenLogprob] = []  # of a text that grows, and not sent yet
@@ -241,7 +253,7 @@ class ResponseEvents:
         return {"item_id": self._ids[block.index], "output_index": block.index}
 
     def _opened(self, block: Block) -> bytes:
-        empty = _item(block, self._ids[block.index], "in_progress", None)
+        empty = _item(block, self._ids[block.index], "in_progress", None, self._tools)
         added = self._event(replies.ItemAdded, output_index=block.index, item=empty)
         if block.kind == "call":
             return added
@@ -257,12 +269,14 @@ class ResponseEvents:
     def _closed(self, block: Block) -> bytes:
         place = self._place(block)
         if block.kind == "call":
-            done = self._event(replies.ArgumentsDone, **place, name=block.name, arguments=block.text)
+            _, name = called(block.name, self._tools)
+            done = self._event(replies.ArgumentsDone, **place, name=name, arguments=block.text)
         else:
             part = _part(block, block.text, self._tokens.of(block))
             done = self._text_done(place, part) + self._event(replies.PartDone, **place, part=part)
         status = _status(self._generation, last=block is self._blocks.all[-1])
-        item = _item(block, self._ids[block.index], status, block.text, self._tokens.of(block))
+        logprobs = self._tokens.of(block)
+        item = _item(block, self._ids[block.index], status, block.text, self._tools, logprobs)
         return done + self._event(replies.ItemDone, output_index=block.index, item=item)
 
     def _text_done(self, place: dict[str, Any], part: replies.Part) -> bytes:

@@ -14,6 +14,7 @@ from onechip.server.responses.body import (
     ReasoningItem,
     ResponsesBody,
 )
+from onechip.server.responses.tools import told_name
 
 
 def messages_of(body: ResponsesBody) -> list[dict[str, Any]]:
@@ -63,7 +64,8 @@ def _continues(turn: dict[str, Any], item: Item) -> bool:
 
 def _extend(turn: dict[str, Any], item: Item) -> None:
     if isinstance(item, FunctionCall):
-        turn.setdefault("tool_calls", []).append(call(item.call_id, item.name, item.arguments))
+        made = call(item.call_id, told_name(item.namespace, item.name), item.arguments)
+        turn.setdefault("tool_calls", []).append(made)
     elif isinstance(item, ReasoningItem):
         turn["reasoning"] = "".join(part.text for part in item.content or item.summary)
     elif isinstance(item, InputMessage):

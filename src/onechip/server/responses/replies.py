@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from onechip.server.logprobs import TokenLogprob
 from onechip.server.responses.body import (
     AllowedToolChoice,
     FunctionTool,
     NamedTool,
+    NamespaceTool,
     ReasoningConfig,
     ReasoningText,
     Status,
@@ -46,6 +47,7 @@ class CallItem(Struct, tag_field="type", tag="function_call"):
     call_id: str
     name: str
     arguments: str
+    namespace: str | UnsetType = UNSET
 
 
 OutputItem = MessageItem | ReasoningReply | CallItem
@@ -97,7 +99,7 @@ class ResponseObject(Struct, tag_field="object", tag="response", kw_only=True):
     temperature: float
     text: TextConfig
     tool_choice: ChoiceMode | NamedTool | AllowedToolChoice
-    tools: list[FunctionTool]
+    tools: list[FunctionTool | NamespaceTool]
     top_p: float
     user: str | None
     background: bool = False
