@@ -61,7 +61,7 @@ def test_a_kill_inside_a_set_loses_one_block_at_the_most(tmp_path: Path) -> None
     process.wait()
     wait_until(lambda: not engines_of(out), "the engine's end after its ladder's")
     kept = {request.prompt_sha256 for record in records(out) for request in record.requests}
-    done = subprocess.run(command("resume", str(out)), cwd=ROOT, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command("resume", str(out)), cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     found = records(out)
     assert all(not record.invalid for record in found)

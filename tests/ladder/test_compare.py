@@ -120,7 +120,7 @@ def test_killed_inside_blocks_and_resumed_equals_uninterrupted(
         before, cells = len(asked(log)), len(journal(out))
         process = subprocess.Popen(start, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         if kills == 2:
-            assert process.wait(300) == 0
+            assert process.wait(600) == 0
             break
         more = cells + rng.randrange(3, 8)
         wait_until(partial(reached, out, more, process), "more cells")

@@ -10,6 +10,7 @@ import re
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,16 +34,11 @@ from onechip.ladder.records import Arm, CellRecord
 from onechip.ladder.report import write_report
 from onechip.ladder.run import Ladder
 from onechip.ladder.screen import Screen
-from tests.ladder import mock_engine, mock_ladder
+from tests.ladder import busy, mock_engine, mock_ladder
 from tests.ladder.canaries import Scripted
 from tests.ladder.mock_engine import Behaviour
 
 ROOT = Path(__file__).parents[2]
-
-
-def broken(record: CellRecord) -> list[str]:
-    """Why a cell is invalid, but for a client that came late because the machine that tests is busy."""
-    return [reason for reason in record.invalid if "client" not in reason and "sent late" not in reason]
 
 
 class Made:
@@ -89,7 +85,7 @@ class Made:
         """The other arm is whole, and both reports and the screen say what went wrong."""
         good = self.records("good")
         assert len(good) == 6
-        assert not any(broken(record) for record in good)
+        assert not any(record.invalid for record in good)
         for text in [(self.out / name).read_text() for name in ("report.md", "report.html")]:
             assert "What went wrong" in text
             assert what in text
@@ -103,6 +99,7 @@ class Made:
 @pytest.fixture
 def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Made]]:
     monkeypatch.setitem(ENGINES, "mock", mock_ladder.MOCK)
+    busy.overlook(monkeypatch.setattr)
     return Made
 
 
@@ -182,10 +179,10 @@ def test_after_everything_was_measured_again_nothing_is_left_to_go_on_with(
 
 def test_a_hang_in_every_stream(make: type[Made], tmp_path: Path) -> None:
     """From its 22nd request on: it is restarted twice, and what is left then is not run."""
-    made = make(tmp_path / "out", '{"fault": "stall", "faulty_from": 22}', Limits(stall_s=0.4))
+    made = make(tmp_path / "out", '{"fault": "stall", "faulty_from": 22}', Limits(stall_s=1.4))
     made.check("It does not answer any more: ", "mock engine at ")
     invalid = [record.invalid[0] for record in made.records("bad") if record.invalid]
-    assert any("stalled: no byte for 0.4 s." in reason for reason in invalid)
+    assert any("stalled: no byte for 1.4 s." in reason for reason in invalid)
     assert made.shortfall.startswith("1 of 2 arms failed on the way: bad; ")
 
 
@@ -194,8 +191,8 @@ def test_500s_until_it_is_started_again(make: type[Made], tmp_path: Path) -> Non
     made.check("It does not answer any more: HTTP 500: the engine is unwell", "mock engine at ")
     bad = made.records("bad")
     assert len(bad) == 6
-    assert [bool(broken(record)) for record in bad[:4]] == [False, False, True, False]
-    assert broken(bad[2]) == ["6 of 6 requests failed: HTTP 500: the engine is unwell"]
+    assert [bool(record.invalid) for record in bad[:4]] == [False, False, True, False]
+    assert bad[2].invalid == ["6 of 6 requests failed: HTTP 500: the engine is unwell"]
     assert made.bad.failures[0].during == "one, alone, repeat 1"
 
 
@@ -203,7 +200,7 @@ def test_500s_from_an_engine_that_the_ladder_cannot_start_again(make: type[Made]
     with mock_engine.running(Behaviour(fault="refuse", faulty_from=16)) as engine:
         made = make(tmp_path / "out", f"http://127.0.0.1:{engine.port}", Limits())
     made.check("It does not answer any more: HTTP 500: the engine is unwell", "")
-    assert [broken(record) for record in made.records("bad")] == [
+    assert [record.invalid for record in made.records("bad")] == [
         ["6 of 6 requests failed: HTTP 500: the engine is unwell"],
         ["4 of 4 requests failed: HTTP 500: the engine is unwell"],
         ["6 of 6 requests failed: HTTP 500: the engine is unwell"],
@@ -233,13 +230,14 @@ def test_a_port_that_somebody_else_took(
         )
     try:
         while not port.is_open(taken):
-            pass
+            assert other.poll() is None
+            time.sleep(0.01)
         made = make(tmp_path / "out", "{}", Limits())
     finally:
         other.kill()
         other.wait()
     made.check(f"It was started again on another port: port {taken} was taken by ", f"process {other.pid}")
-    assert not any(broken(record) for record in made.records("bad"))
+    assert not any(record.invalid for record in made.records("bad"))
     assert not log.exists()
 
 
@@ -302,7 +300,7 @@ def test_a_full_disk_keeps_what_was_measured_and_the_ladder_goes_on(
     records = read_records(out)
     assert records[: len(kept)] == kept
     assert len(records) == 12
-    assert not any(broken(record) for record in records)
+    assert not any(record.invalid for record in records)
 
 
 def test_memory_that_comes_back_late_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:

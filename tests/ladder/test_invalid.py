@@ -34,13 +34,14 @@ from onechip.ladder.run import Ladder
 from onechip.ladder.screen import Screen
 from onechip.ladder.target import Target
 from tests.ladder import sick_engine
+from tests.ladder.busy import reasons
 from tests.ladder.canaries import Scripted
 from tests.ladder.mock_engine import serving
 from tests.ladder.sick_engine import Illness, SickEngine
 
 RULES: dict[str, tuple[Illness, str]] = {
     "failed": (Illness("error"), "1 of 4 requests failed: "),
-    "stalled": (Illness("stall"), "1 of 4 requests failed: stalled: no byte for 1 s."),
+    "stalled": (Illness("stall"), "1 of 4 requests failed: stalled: no byte for 3 s."),
     "prompt": (
         Illness("prompt"),
         "1 of 4 requests had another prompt length: asked for 24 prompt tokens, got 25.",
@@ -103,7 +104,7 @@ def run(out: Path, arms: tuple[Arm, ...], bird: Canary) -> list[CellRecord]:
         repeats=2,
         waves=2,
         least_cell_s=0,
-        limits=Limits(stall_s=1, cool_s=0),
+        limits=Limits(stall_s=3, cool_s=0),
     )
     manifest = folders.create(out, plan)
     journal, screen = Journal(out), Screen(Console(file=io.StringIO()))
@@ -116,12 +117,6 @@ def run(out: Path, arms: tuple[Arm, ...], bird: Canary) -> list[CellRecord]:
 
 def url_arm(name: str, port: int) -> Arm:
     return Arm(name, "openai", "none", url=f"http://127.0.0.1:{port}/v1")
-
-
-def reasons(record: CellRecord, *but: str) -> list[str]:
-    """Without what a busy machine that tests adds by itself, and without those that contain one of `but`."""
-    noise = ("The client was the bottleneck", "sent late", "The engine stood still", *but)
-    return [reason for reason in record.invalid if not any(words in reason for words in noise)]
 
 
 def shown(out: Path) -> list[str]:

@@ -75,7 +75,7 @@ def ladder(out: Path, model: Path, *words: str, code: int = 0) -> tuple[str, lis
         capture_output=True,
         cwd=ROOT,
         text=True,
-        timeout=120,
+        timeout=600,
     )
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout + done.stderr, read_records(out), manifests.load(out)
@@ -199,7 +199,7 @@ def test_killed_at_random_and_resumed_equals_uninterrupted(
         process = subprocess.Popen(start, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         wait_until((out / manifests.NAME).exists, "the ladder's folder")
         try:
-            assert process.wait(rng.uniform(1.2, 3.0) if kills < 5 else 120) == 0
+            assert process.wait(rng.uniform(1.2, 3.0) if kills < 5 else 600) == 0
             break
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
@@ -232,9 +232,9 @@ def asked(log: Path) -> list[str]:
 
 
 def wait_until(reached: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + 60
+    end = time.monotonic() + 300
     while not reached():
-        assert time.monotonic() < end, f"waited 60 s for {what}"
+        assert time.monotonic() < end, f"waited 300 s for {what}"
         time.sleep(0.05)
 
 
@@ -253,7 +253,7 @@ def test_an_interrupt_keeps_what_was_measured_and_says_how_to_go_on(model: Path,
     )
     wait_until(lambda: len(journal(out)) >= 3, "three cells")
     process.send_signal(signal.SIGINT)
-    said, complaint = process.communicate(timeout=60)
+    said, complaint = process.communicate(timeout=300)
     assert process.returncode == 130
     assert f"Interrupted. Go on with: onechip ladder resume {out}" in said
     assert complaint == ""
@@ -302,13 +302,13 @@ def test_a_stalled_stream_costs_one_request_and_its_cell(model: Path, tmp_path: 
     words = [
         *arm("stalls", fault="stall", faulty=[20], log=str(tmp_path / "a")),
         "--stall",
-        "1",
+        "3",
         "--jobs",
         "one",
     ]
     _, records, _ = ladder(tmp_path / "out", model, *words)
     errors = [request.error for record in records for request in record.requests if request.error]
-    assert errors == ["stalled: no byte for 1 s."]
+    assert errors == ["stalled: no byte for 3 s."]
     assert sum(bool(record.invalid) for record in records) == 1
 
 
@@ -320,10 +320,10 @@ def test_invalid_cells_run_again_only_when_asked_for(model: Path, tmp_path: Path
         assert failed(records)
         behaviour.fault = None
         again = command("resume", str(out))
-        assert subprocess.run(again, capture_output=True, cwd=ROOT, timeout=60).returncode == 0
+        assert subprocess.run(again, capture_output=True, cwd=ROOT, timeout=600).returncode == 0
         assert failed(read_records(out)) == failed(records)
         assert (
-            subprocess.run([*again, "--retry-invalid"], capture_output=True, cwd=ROOT, timeout=60).returncode
+            subprocess.run([*again, "--retry-invalid"], capture_output=True, cwd=ROOT, timeout=600).returncode
             == 0
         )
     assert [record.cell for record in read_records(out)] == [record.cell for record in records]
@@ -396,12 +396,14 @@ def test_a_ladder_past_its_deadline_stops_and_can_go_on(
 
 
 def test_a_sweep_s_cells_take_about_as_long_as_asked(model: Path, tmp_path: Path) -> None:
-    """A wave takes 0.1 s here, so a cell of 0.5 s has some five; all arms get the first one's counts."""
-    words = [*arm("first", ttft_s=0.1), *arm("other", ttft_s=0.02)]
-    options = ["--jobs", "sweep", "--cell-seconds", "0.5", "--repeats", "1"]
+    """A wave takes 0.4 s here, or some more on a busy machine, so a cell of 3 s has up to eight; all arms get
+    the first one's counts.
+    """
+    words = [*arm("first", ttft_s=0.4), *arm("other", ttft_s=0.02)]
+    options = ["--jobs", "sweep", "--cell-seconds", "3", "--repeats", "1"]
     _, records, manifest = ladder(tmp_path / "out", model, *words, *options)
     for level in (1, 2):
-        assert 3 * level <= manifest.requests[f"24/6 at {level}"] <= 6 * level
+        assert 3 * level <= manifest.requests[f"24/6 at {level}"] <= 8 * level
     assert all(
         len(record.requests) == manifest.requests[f"24/6 at {record.cell.level}"] for record in records
     )
