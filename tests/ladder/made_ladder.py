@@ -6,6 +6,8 @@ import random
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import msgspec
+
 from onechip.ladder import manifest as manifests
 from onechip.ladder.journal import Journal
 from onechip.ladder.manifest import ArmManifest, Manifest
@@ -175,3 +177,30 @@ class MadeLadder:
 
     def _speed(self, arm: str) -> float:
         return self.speeds[arm] * (1 + self.random.gauss(0, self.noise))
+
+
+def folder_of(made: MadeLadder, records: list[CellRecord], where: Path) -> Path:
+    """A results folder with only these records."""
+    made.speeds, speeds = {}, made.speeds
+    made.write(where)
+    made.speeds = speeds
+    (where / "manifest.json").write_bytes(msgspec.json.encode(made.manifest()))
+    journal = Journal(where)
+    for record in records:
+        journal.append(record)
+    journal.close()
+    return where
+
+
+def slow_and_fast(where: Path, flaw: str = "") -> Path:
+    """A results folder of two arms, of which fast has one INVALID cell; `flaw` is part of its reason."""
+    made = MadeLadder(
+        {"slow": 60.0, "fast": 78.0}, {"slow": frozenset(range(150)), "fast": frozenset(range(148))}
+    )
+    made.write(where)
+    broken = made.cell("fast", "sweep", "512/128", 2, 0)
+    broken.invalid = [f"Request 0 has 511 prompt tokens, 512 were asked {flaw} | pipe."]
+    journal = Journal(where)
+    journal.append(broken)
+    journal.close()
+    return where
