@@ -1,8 +1,9 @@
 """Random answers against what our parsers read in them: `python -m tests.models.fuzz_chat_parser`.
 
 Independent writers put random thoughts, texts and calls into Gemma 4's notation (made_answers.py), half of
-them with the oddities that models have, and calls into the JSON of other families (made_json_calls.py). Where
-nothing is odd, chat templates must write the same. An answer becomes tokens in random ways, and these come in
+them with the oddities that models have, and calls into the JSON of other families (made_json_calls.py), also
+behind thoughts between `<think>` and `</think>` or marks like these (made_thoughts.py). Where nothing is odd,
+Gemma 4's chat templates must write the same. An answer becomes tokens in random ways, and these come in
 random windows. Each case asks:
 
     is everything read back as it was, and the same however it comes?
@@ -33,16 +34,24 @@ from onechip.models.gguf.file import GgufFile
 from onechip.models.gguf.metadata import Metadata
 from onechip.models.gguf.tokenizer import tokenizer_config_json, tokenizer_json
 from onechip.models.json_calls import JsonCallParser
+from onechip.models.think_marks import ThinkMarks
+from onechip.models.thought_reader import ThoughtReader
 from onechip.models.tokenizer import Tokenizer
 from onechip.server.answer import Reader
-from tests.models import made_answers, made_json_calls
-from tests.models.made_answers import Answer, as_templates_write, ids_of, windows
+from tests.models import made_answers, made_json_calls, made_thoughts
+from tests.models.made_answers import Answer, Marker, as_templates_write, ids_of, windows
 from tests.models.small_tokenizers import LLAMA3, byte_level, save
 from tests.server.replay import Replay, Reply
 from tests.server.scripted import ACORN
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data"
 PROMPT = "<bos><|turn>user\nHi<turn|>\n<|turn>model\n"
+
+
+THINK_TEMPLATE = (
+    "{{ tools }}{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+    "{% if enable_thinking %}<think>\n{% endif %}"
+)
 
 
 class Outcome(NamedTuple):
@@ -97,7 +106,7 @@ def check(made: Answer, ids: Sequence[int], parser: Callable[[], Reader], rng: r
     beginning = ids[: rng.randint(0, len(ids))]
     cut = read([beginning], cut_off=True)
     assert read(windows(beginning, rng), cut_off=True) == cut, "windows make a difference where it is cut off"
-    check_beginning(cut, whole, whole_calls=isinstance(parser(), JsonCallParser))
+    check_beginning(cut, whole, whole_calls=not isinstance(parser(), ChatParser))
     return whole
 
 
@@ -218,7 +227,51 @@ class JsonCalls:
         pass
 
 
-def fuzz(family: Gemma4 | JsonCalls, cases: range, seed: int) -> Counter[str]:
+class ThinkMarked:
+    """Models that write thoughts between marks, and calls as JSON behind them.
+
+    Args:
+        kind: what marks are: spelled in ordinary tokens, tokens, or special tokens.
+    """
+
+    KINDS = ("spelled", "tokens", "special")
+
+    def __init__(self, kind: str) -> None:
+        open, close = ("[THINK]", "[/THINK]") if kind == "special" else ("<think>", "</think>")
+        backend = byte_level(LLAMA3)
+        backend.add_tokens([open, close] if kind == "tokens" else [])
+        backend.add_special_tokens([open, close] if kind == "special" else [])
+        with tempfile.TemporaryDirectory() as folder:
+            self.tokenizer = Tokenizer.load(save(backend, Path(folder)), [])
+        self._written = (open, close) if kind == "spelled" else (Marker(open), Marker(close))
+        source = THINK_TEMPLATE.replace("<think>", open)
+        marks = ThinkMarks.of(self.tokenizer, source)
+        assert marks is not None
+        self._marks = marks
+        self._server = Replay(self.tokenizer, ChatTemplate(source, {}))
+
+    def made(self, rng: random.Random) -> Answer:
+        return made_thoughts.answer(rng, self._written)
+
+    def check(self, made: Answer, ids: Sequence[int], rng: random.Random) -> None:
+        prompt = self.tokenizer.encode("Hi" + f"{self._marks.open}\n" * made.opened)
+
+        def reader() -> ThoughtReader:
+            calls = JsonCallParser(self.tokenizer, made.tools)
+            return ThoughtReader(self.tokenizer, self._marks, prompt, calls)
+
+        whole = check(made, ids, reader, rng)
+        end = ids_of([made.end], self.tokenizer, rng)
+        check_server(made, windows([*ids, *end], rng), self._server, whole, rng)
+
+    def close(self) -> None:
+        self._server.close()
+
+
+Family = Gemma4 | JsonCalls | ThinkMarked
+
+
+def fuzz(family: Family, cases: range, seed: int) -> Counter[str]:
     """Print the cases that fail; how many there were of what."""
     counts: Counter[str] = Counter(failures=0)
     for case in cases:
@@ -260,9 +313,14 @@ def main() -> None:
     words.add_argument("--vocabulary", type=Path, help="a GGUF file with another tokenizer than acorn's")
     words.add_argument("--template", type=Path, default=SHARED / "gemma4_chat_template.jinja")
     words.add_argument("--json", action="store_true", help="calls as JSON instead of Gemma 4's notation")
+    words.add_argument(
+        "--think", choices=ThinkMarked.KINDS, help="thoughts between such marks, calls as JSON"
+    )
     given = words.parse_args()
     if given.json:
-        family: Gemma4 | JsonCalls = JsonCalls()
+        family: Family = JsonCalls()
+    elif given.think:
+        family = ThinkMarked(given.think)
     else:
         tokenizer = vocabulary(given.vocabulary) if given.vocabulary else Tokenizer.load(ACORN, [1])
         family = Gemma4(tokenizer, templates(given.template))

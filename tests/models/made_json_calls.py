@@ -45,6 +45,7 @@ def _write_marked(rng: random.Random, made: Answer, written: list[str]) -> None:
         said = made_tools.text(rng).strip()
         made.write(said)
         made.text += said
+        made.odd |= {"text behind calls"}
 
 
 def _as_object(rng: random.Random, call: Call) -> dict[str, Any]:

@@ -98,10 +98,13 @@ class Thoughts:
         thinking: Thinking,
         told: bool | None,
     ) -> Thoughts:
-        """Those between `marks`. A model whose template knows these, but cannot be told, thinks unasked."""
+        """Those between `marks`. A model whose template knows these thinks unless it is told not to, and it
+        thinks where the prompt has opened the thoughts, whatever it is told.
+        """
         opened = marks.opened_by(tokenizer, prompt)
-        unasked = told is None and (opened or (marks.in_template and not marks.closed_by(tokenizer, prompt)))
-        unwanted = unasked and thinking.wanted is False
+        unasked = told is None and marks.in_template and not marks.closed_by(tokenizer, prompt)
+        may = opened or unasked or bool(told)
+        unwanted = may and not told and thinking.wanted is False
         markers = marks.markers(tokenizer)
         if markers is None:
             _refuse_budget(
@@ -115,7 +118,7 @@ class Thoughts:
                 )
             return cls(tokenizer, None, False, opened, None)
         budget = 0 if unwanted else thinking.budget
-        return cls(tokenizer, markers, bool(told) or unasked, opened, budget)
+        return cls(tokenizer, markers, may, opened, budget)
 
     def leave_alone(self, guide: Guide) -> Guide:
         """`guide` for what comes behind them.

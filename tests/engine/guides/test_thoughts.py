@@ -169,3 +169,22 @@ def test_where_a_prompt_stands() -> None:
     for prompt, inside in [(OPENING, "thought\n"), (f"{OPENING}Hm\n<channel|>", None), ("Hi", None)]:
         ids = open_thought(TOKENIZER, TOKENIZER.encode(prompt))
         assert (None if ids is None else TOKENIZER.decode(ids)) == inside
+
+
+def marked() -> ThoughtMarkers:
+    """Markers of which answers may speak, as the tokens `<think>` and `</think>` are."""
+    assert MARKERS is not None
+    return ThoughtMarkers(MARKERS.open, MARKERS.close, frozenset({END}), first=True)
+
+
+def test_a_marker_behind_the_first_word_is_text() -> None:
+    """It opens no thoughts there: what follows it is not counted, and a spent budget does not forbid it."""
+    start = TOKENIZER.encode("\n")  # blanks are no word
+    thought = [MARKERS.open, *TOKENIZER.encode("Hm\n"), MARKERS.close]
+    mention = [*TOKENIZER.encode("\nSo:"), MARKERS.open, *TOKENIZER.encode(WORDS * 2)]
+    for tokens in (len(thought) - 2, 100):
+        guide = ThoughtBudget(TOKENIZER, marked(), tokens, opened=False)
+        assert written([guide], [*start, *thought, *mention]) == [*start, *thought, *mention]
+    spent = ThoughtBudget(TOKENIZER, marked(), len(thought) - 2, opened=False)
+    assert written([spent], [*thought, *start, *thought]) == [*thought, *start, *thought[1:]]
+    assert written([ThoughtBudget(TOKENIZER, marked(), 0, opened=True)], WORDS)[0] == MARKERS.close
