@@ -6,6 +6,7 @@ ollama-ai-provider-v2 in their default settings.
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -208,6 +209,44 @@ def test_options_beside_ollamas_options(client, engine) -> None:
     assert (sampling.temperature, sampling.max_tokens, sampling.top_p) == (0.5, 9, 0.5)
     status, reply = client.ask("POST", OLLAMA, HI | {"model": "acorn", "temperature": 9})
     assert (status, "options.temperature is 9" in reply["error"]) == (400, True)
+
+
+@pytest.mark.parametrize("choice", ["auto", "required", {"type": "function", "function": {"name": "f"}}])
+def test_a_choice_of_tools_at_ollamas_path(client, engine, choice) -> None:
+    """Ollama does not know it, ollama-ai-provider-v2 sends `auto` beside all tools."""
+    engine.windows = [[*TOKENIZER.encode("Hello"), 106]]
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
+    asked = HI | {"model": "acorn", "tools": tools, "tool_choice": choice, "stream": False}
+    message = client.ask("POST", OLLAMA, asked)[1]["message"]
+    assert (message["content"], "tool_calls" in message) == (
+        ("Hello", False) if choice == "auto" else ("", True)
+    )
+    status, reply = client.ask("POST", OLLAMA, asked | {"tool_choice": "some"})
+    assert (status, "allowed is auto, none, required" in reply["error"]) == (400, True)
+
+
+def test_a_form_that_is_said_twice(client, engine) -> None:
+    """guidance says it under vLLM's old name and under its new one, and which library shall hold to it."""
+    grammar = '%llguidance {}\n\nstart: x\nx[capture]: X\n\nX: "yes"\n     | "no"\n\n'
+    new = {"structured_outputs": {"grammar": grammar}}
+    asked = HI | new | {"guided_grammar": grammar, "guided_decoding_backend": "guidance", "tools": None}
+    assert client.ask("POST", CHAT, asked)[1]["choices"][0]["message"]["content"] in ("yes", "no")
+    error = error_of(
+        client.ask("POST", CHAT, HI | new | {"guided_regex": "a", "guided_grammar": grammar}), 400
+    )
+    assert "structured_outputs.grammar and guided_regex: an answer has one form" in error["message"]
+
+
+def test_models_as_anthropics_client_lists_them(client, engine) -> None:
+    reply = client.ask("GET", "/v1/models?limit=1000", anthropic_version="2023-06-01")[1]
+    [card] = reply["data"]
+    assert (reply["first_id"], reply["last_id"], reply["has_more"]) == ("acorn", "acorn", False)
+    assert (card["type"], card["display_name"], card["max_input_tokens"]) == (
+        "model",
+        "acorn",
+        engine.context,
+    )
+    assert datetime.fromisoformat(card["created_at"]).timestamp() == card["created"]
 
 
 def test_which_model_is_loaded(client, engine) -> None:

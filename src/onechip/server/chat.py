@@ -43,7 +43,7 @@ from onechip.server.replies import (
     choice_failure,
 )
 from onechip.server.sampling import Limits, check_stream
-from onechip.server.schemas import AllowedToolChoice, ChatBody, NamedTool
+from onechip.server.schemas import AllowedToolChoice, ChatBody, NamedTool, ToolChoice
 from onechip.server.service import Service
 from onechip.server.sse import chunk_stream
 from onechip.server.structure import structure_of
@@ -91,7 +91,7 @@ def _asked(body: ChatBody, logprobs: int | None) -> ChatRequest:
     return ChatRequest(
         messages=msgspec.to_builtins(body.messages),
         tools=msgspec.to_builtins(body.tools or []),
-        calls=_calls(body),
+        calls=call_rule(body.tool_choice, body.parallel_tool_calls),
         sampling=body,
         limits=Limits(getattr(body, field), field, exact=bool(body.ignore_eos)),
         structure=structure_of(body),
@@ -101,8 +101,9 @@ def _asked(body: ChatBody, logprobs: int | None) -> ChatRequest:
     )
 
 
-def _calls(body: ChatBody) -> CallRule:
-    choice, one = body.tool_choice, body.parallel_tool_calls is False
+def call_rule(choice: ToolChoice | None, parallel: bool | None = None) -> CallRule:
+    """What `tool_choice` and `parallel_tool_calls` ask for."""
+    one = parallel is False
     if isinstance(choice, NamedTool):
         return CallRule("named", (choice.function.name,), one)
     if isinstance(choice, AllowedToolChoice):

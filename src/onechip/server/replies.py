@@ -149,8 +149,11 @@ class TextCompletion(Struct, tag_field="object", tag="text_completion"):
     usage: Usage | UnsetType | None = UNSET
 
 
-class ModelCard(Struct, tag_field="object", tag="model"):
-    """`max_model_len` is vLLM's: tokens of prompt and output together."""
+class ModelCard(Struct, tag_field="object", tag="model", kw_only=True):
+    """What OpenAI's and Anthropic's clients read of a model, which ask on the same path.
+
+    `max_model_len` is vLLM's: tokens of prompt and output together. From `type` on it is Anthropic's.
+    """
 
     id: str
     created: int
@@ -158,10 +161,20 @@ class ModelCard(Struct, tag_field="object", tag="model"):
     root: str
     owned_by: str = "onechip"
     parent: None = None
+    type: Literal["model"] = "model"
+    display_name: str
+    created_at: str
+    max_input_tokens: int
+    max_tokens: int
 
 
-class ModelList(Struct, tag_field="object", tag="list"):
+class ModelList(Struct, tag_field="object", tag="list", kw_only=True):
+    """From `first_id` on it is Anthropic's: there is one page."""
+
     data: list[ModelCard]
+    first_id: str
+    last_id: str
+    has_more: bool = False
 
 
 class Tokens(Struct):

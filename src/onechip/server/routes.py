@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -52,7 +53,8 @@ class View:
 
 
 def _models(service: Service, _: Request) -> Response:
-    return json_response(replies.ModelList([_card(service)]))
+    card = _card(service)
+    return json_response(replies.ModelList(data=[card], first_id=card.id, last_id=card.id))
 
 
 def _one_model(service: Service, request: Request) -> Response:
@@ -61,8 +63,17 @@ def _one_model(service: Service, request: Request) -> Response:
 
 
 def _card(service: Service) -> replies.ModelCard:
-    context = service.model().engine.context
-    return replies.ModelCard(service.config.model_id, service.created, context, service.config.model)
+    context, name = service.model().engine.context, service.config.model_id
+    return replies.ModelCard(
+        id=name,
+        created=service.created,
+        max_model_len=context,
+        root=service.config.model,
+        display_name=name,
+        created_at=datetime.fromtimestamp(service.created, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        max_input_tokens=context,
+        max_tokens=context,
+    )
 
 
 def _health(service: Service, _: Request) -> Response:

@@ -128,6 +128,7 @@ class GenerationBody(Sampling, kw_only=True, forbid_unknown_fields=True):
     """What chat and plain completions have in common.
 
     `user`, `metadata`, `safety_identifier`, `prompt_cache_key` are the caller's own labels: taken, not used.
+    So is vLLM's `guided_decoding_backend`, the library that shall hold an answer to its form.
     """
 
     NEUTRAL: ClassVar[Mapping[str, tuple[Any, ...]]] = {
@@ -175,6 +176,7 @@ class GenerationBody(Sampling, kw_only=True, forbid_unknown_fields=True):
     guided_regex: str | None = None
     guided_choice: list[str] | None = None
     guided_grammar: str | None = None
+    guided_decoding_backend: str | None = None
     grammar: str | None = None
     json_schema: SchemaOrText | None = None
 
@@ -280,6 +282,7 @@ class AllowedToolChoice(Struct, tag_field="type", tag="allowed_tools", forbid_un
 
 
 ChoiceMode = Literal["auto", "none", "required"]
+ToolChoice = ChoiceMode | NamedTool | AllowedToolChoice
 
 
 class ChatBody(GenerationBody, kw_only=True, forbid_unknown_fields=True):
@@ -298,7 +301,7 @@ class ChatBody(GenerationBody, kw_only=True, forbid_unknown_fields=True):
 
     messages: Messages
     tools: list[Tool] | None = None
-    tool_choice: ChoiceMode | NamedTool | AllowedToolChoice | None = None
+    tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     max_completion_tokens: Count | None = None
     logprobs: bool | None = None

@@ -52,13 +52,16 @@ class Structure:
 def structure_of(body: GenerationBody) -> Structure | None:
     """What a body of OpenAI's asks for, in its own field or in those of vLLM and llama.cpp.
 
+    The same may be said twice: guidance says it under vLLM's old name and under its new one.
+
     Raises:
         RequestError: it asks for several things at once, or for a schema that is no JSON.
     """
     asked = [*_response_format(body), *_structured_outputs(body), *_single_fields(body)]
-    if len(asked) > 1:
-        names = " and ".join(one.param for one in asked)
-        raise RequestError(f"{names}: an answer has one form; leave all but one out.", param=asked[1].param)
+    others = [one for one in asked[1:] if (one.kind, one.content) != (asked[0].kind, asked[0].content)]
+    if others:
+        names = " and ".join(one.param for one in (asked[0], *others))
+        raise RequestError(f"{names}: an answer has one form; leave all but one out.", param=others[0].param)
     return asked[0] if asked else None
 
 

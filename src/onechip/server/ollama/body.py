@@ -20,6 +20,7 @@ from onechip.server.schemas import (
     StopStrings,
     Temperature,
     Tool,
+    ToolChoice,
     TopK,
 )
 
@@ -100,6 +101,7 @@ class _Generation(Body, kw_only=True, forbid_unknown_fields=True):
         "messages[].images": "an empty list, since this server reads text only",
         "images": "an empty list, since this server reads text only",
         "format": "json, or a JSON schema, an object",
+        "tool_choice": "auto, none, required or an object that names tools",
     }
     INSTEAD: ClassVar[Mapping[str, str]] = {
         "truncate": "shorten the prompt yourself, since nothing is cut here",
@@ -129,10 +131,14 @@ class _Generation(Body, kw_only=True, forbid_unknown_fields=True):
 
 
 class ChatBody(_Generation, kw_only=True, forbid_unknown_fields=True):
-    """POST /api/chat; without messages it only says that the model is loaded."""
+    """POST /api/chat; without messages it only says that the model is loaded.
+
+    Ollama has no `tool_choice`, but some of its clients send one.
+    """
 
     messages: list[Message] | None = None
     tools: list[Tool] | None = None
+    tool_choice: ToolChoice | None = None
 
 
 class GenerateBody(_Generation, kw_only=True, forbid_unknown_fields=True):

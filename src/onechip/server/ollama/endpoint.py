@@ -16,6 +16,7 @@ from starlette.types import Receive
 from onechip.errors import OnechipError, RequestError
 from onechip.models.chat_parser import Delta
 from onechip.server.blocks import Block, Blocks, Closed, Grown
+from onechip.server.chat import call_rule
 from onechip.server.conversation import ChatRequest, begin, begin_text
 from onechip.server.errors import OllamaError, json_response
 from onechip.server.generation import Generation
@@ -108,6 +109,7 @@ def _asked(
     return ChatRequest(
         messages=messages,
         tools=msgspec.to_builtins(tools),
+        calls=call_rule(body.tool_choice if isinstance(body, ChatBody) else None),
         sampling=_sampling(options),
         limits=_limits(options),
         structure=_structure(body.format),
