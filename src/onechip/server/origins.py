@@ -59,12 +59,9 @@ def _is_near(origin: str, host: str) -> bool:
 
 
 def reads_as_json(headers: Headers) -> bool:
-    """Whether a body is to be read as JSON.
+    """Whether a body is to be read as JSON: always, as in llama.cpp and Ollama, unless a page sent it.
 
-    Without a Content-Type, or with that of `curl -d`, it is, as in llama.cpp and Ollama; but not from a page:
-    what says it is JSON a browser sends only where the page may, and these it sends to anybody.
+    What says that it is JSON a browser sends only where the page may; other kinds it sends to anybody.
     """
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind in ("", "application/x-www-form-urlencoded"):
-        return "origin" not in headers
-    return kind == "application/json" or kind.endswith("+json")
+    return "origin" not in headers or kind == "application/json" or kind.endswith("+json")
