@@ -21,7 +21,7 @@ from onechip.ladder.plan import Plan
 from onechip.ladder.probe import Features
 from onechip.ladder.records import Arm, CellRecord
 from onechip.ladder.session import Session
-from tests.ladder.test_run import ROOT, arm, asked, command, engines_of, wait_until
+from tests.ladder.whole_ladders import ROOT, arm, asked, command, engines_of, wait_until
 
 QUESTIONS, BLOCK = 40, 20
 FEATURES = Features(

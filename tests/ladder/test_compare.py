@@ -16,7 +16,7 @@ from onechip.ladder import manifest as manifests
 from onechip.ladder.journal import NAME
 from onechip.ladder.records import CellRecord
 from onechip.ladder.summary import summarise
-from tests.ladder.test_run import ROOT, arm, asked, command, engines_of, journal, ladder, wait_until
+from tests.ladder.whole_ladders import ROOT, arm, asked, command, engines_of, journal, ladder, wait_until
 
 WORDS = [
     *("--compare", "fast", "slow", "--jobs", "start,sweep,acc", "--levels", "2", "--shapes", "24/6"),

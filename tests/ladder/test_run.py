@@ -1,23 +1,17 @@
-"""Whole ladders with scripted engines: the order of things, deaths, refusals, kill -9 and resume."""
+"""Whole ladders with scripted engines: the order of things, deadlines, kill -9 and resume."""
 
 from __future__ import annotations
 
 import io
-import json
 import random
-import shlex
 import signal
 import subprocess
-import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-import psutil
 import pytest
 from rich.console import Console
 
@@ -25,7 +19,7 @@ from onechip.errors import LadderError
 from onechip.ladder import folder as folders
 from onechip.ladder import manifest as manifests
 from onechip.ladder.jobs.sweep import fit_shapes
-from onechip.ladder.journal import NAME, Journal, read_records
+from onechip.ladder.journal import NAME, Journal
 from onechip.ladder.manifest import Manifest
 from onechip.ladder.plan import Limits, Plan
 from onechip.ladder.records import Arm, CellRecord
@@ -33,31 +27,17 @@ from onechip.ladder.run import Ladder
 from onechip.ladder.screen import Screen
 from tests.ladder.canaries import Scripted
 from tests.ladder.mock_engine import Behaviour, running
-
-SMALL = [
-    "--levels",
-    "1,2",
-    "--shapes",
-    "24/6",
-    "--repeats",
-    "2",
-    "--acc-limit",
-    "30",
-    "--cell-seconds",
-    "0",
-    "--cool-down",
-    "0",
-    "--quick",
-]
-ROOT = Path(__file__).parents[2]
-
-
-def command(*words: str) -> list[str]:
-    return [sys.executable, "-m", "tests.ladder.mock_ladder", "ladder", *words]
-
-
-def arm(name: str, **behaviour: Any) -> list[str]:
-    return ["--arm", f"{name} = mock {shlex.quote(json.dumps(behaviour))}"]
+from tests.ladder.whole_ladders import (
+    ROOT,
+    SMALL,
+    arm,
+    asked,
+    command,
+    engines_of,
+    journal,
+    ladder,
+    wait_until,
+)
 
 
 @pytest.fixture(scope="module")
@@ -66,19 +46,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("model")
     (folder / "config.json").write_text("{}")
     return folder
-
-
-def ladder(out: Path, model: Path, *words: str, code: int = 0) -> tuple[str, list[CellRecord], Manifest]:
-    """Runs one to its end, with this exit code; what it said, its records and its manifest."""
-    done = subprocess.run(
-        command(str(model), "--out", str(out), *SMALL, *words),
-        capture_output=True,
-        cwd=ROOT,
-        text=True,
-        timeout=600,
-    )
-    assert done.returncode == code, done.stdout + done.stderr
-    return done.stdout + done.stderr, read_records(out), manifests.load(out)
 
 
 @pytest.fixture(scope="module")
@@ -173,16 +140,6 @@ def test_no_engine_is_left_behind(whole: tuple[str, list[CellRecord], Manifest, 
     assert not engines_of(whole[3])
 
 
-def engines_of(out: Path) -> list[int]:
-    """Mock engines whose log file lies beside this folder."""
-    found = []
-    for process in psutil.process_iter(["cmdline"]):
-        line = " ".join(process.info["cmdline"] or [])
-        if "mock_engine.py" in line and str(out.parent) in line:
-            found.append(process.pid)
-    return found
-
-
 def test_killed_at_random_and_resumed_equals_uninterrupted(
     whole: tuple[str, list[CellRecord], Manifest, Path], model: Path, tmp_path: Path
 ) -> None:
@@ -223,21 +180,6 @@ def cells(records: list[CellRecord]) -> list[tuple[str, str, int, int, str]]:
     return [(c.job, c.variant, c.level, c.repeat, "" if c.job == "start" else c.definition) for c in named]
 
 
-def journal(out: Path) -> list[CellRecord]:
-    return read_records(out) if (out / NAME).exists() else []
-
-
-def asked(log: Path) -> list[str]:
-    return log.read_text().split() if log.exists() else []
-
-
-def wait_until(reached: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + 300
-    while not reached():
-        assert time.monotonic() < end, f"waited 300 s for {what}"
-        time.sleep(0.05)
-
-
 def test_an_interrupt_keeps_what_was_measured_and_says_how_to_go_on(model: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     words = arm("slow", gap_s=0.003, log=str(tmp_path / "asked"))
@@ -259,99 +201,6 @@ def test_an_interrupt_keeps_what_was_measured_and_says_how_to_go_on(model: Path,
     assert complaint == ""
     assert not engines_of(out)
     assert len(journal(out)) >= 3
-
-
-def test_a_dying_engine_costs_its_cells_and_not_the_other_arm_s(model: Path, tmp_path: Path) -> None:
-    """It dies at its 60th request, in whatever cell that is, each time that it is started."""
-    words = arm("mortal", die_at=60, log=str(tmp_path / "a")) + arm("sound")
-    _, records, manifest = ladder(tmp_path / "out", model, *words, "--jobs", "one,acc")
-    mortal = [record for record in records if record.cell.arm == "mortal"]
-    sound = [record for record in records if record.cell.arm == "sound"]
-    assert [record.cell.variant for record in mortal] == [record.cell.variant for record in sound]
-    dead = [record for record in mortal if record.invalid]
-    assert 0 < len(dead) < len(mortal)
-    assert any("The engine exited with code 7" in reason for reason in dead[0].invalid)
-    assert manifest.arm("mortal").failures[0].what == "It exited with code 7."
-    assert manifest.arm("sound").notes == []
-
-
-def test_an_engine_that_does_not_start_costs_its_arm(model: Path, tmp_path: Path) -> None:
-    words = arm("broken", no_such_behaviour=1) + arm("sound")
-    said, records, manifest = ladder(tmp_path / "out", model, *words, "--jobs", "start,one")
-    broken = [record for record in records if record.cell.arm == "broken"]
-    assert [(record.cell.job, record.cell.variant) for record in broken] == [("start", "cold")]
-    assert broken[0].invalid == [
-        "It did not come up: the engine exited with code 1 before it opened its port."
-    ]
-    assert "no_such_behaviour" in manifest.arm("broken").failures[0].log[-1]
-    assert not manifest.arm("broken").finished
-    assert sum(record.cell.arm == "sound" for record in records) == 6
-    assert "1 of 2 arms did not come up: broken; what went wrong is above and in the report. Go on" in said
-
-
-@pytest.mark.parametrize("job", ["start", "one"])
-def test_a_ladder_that_measured_nothing_fails_after_its_report(model: Path, tmp_path: Path, job: str) -> None:
-    words = [*arm("broken", no_such_behaviour=1), "--arm", "nobody = openai http://127.0.0.1:1/v1"]
-    out = tmp_path / "out"
-    said, _, _ = ladder(out, model, *words, "--jobs", job, code=LadderError.exit_code)
-    assert "onechip: Nothing was measured, as 2 of 2 arms did not come up: broken, nobody; what went" in said
-    assert (out / "report.html").exists()
-
-
-def test_a_stalled_stream_costs_one_request_and_its_cell(model: Path, tmp_path: Path) -> None:
-    words = [
-        *arm("stalls", fault="stall", faulty=[20], log=str(tmp_path / "a")),
-        "--stall",
-        "3",
-        "--jobs",
-        "one",
-    ]
-    _, records, _ = ladder(tmp_path / "out", model, *words)
-    errors = [request.error for record in records for request in record.requests if request.error]
-    assert errors == ["stalled: no byte for 3 s."]
-    assert sum(bool(record.invalid) for record in records) == 1
-
-
-def test_invalid_cells_run_again_only_when_asked_for(model: Path, tmp_path: Path) -> None:
-    out, behaviour = tmp_path / "out", Behaviour(fault="refuse", faulty=tuple(range(30, 900)))
-    with running(behaviour) as engine:
-        url = f"http://127.0.0.1:{engine.port}/v1"
-        _, records, _ = ladder(out, model, "--engines", f"openai={url}", "--jobs", "one")
-        assert failed(records)
-        behaviour.fault = None
-        again = command("resume", str(out))
-        assert subprocess.run(again, capture_output=True, cwd=ROOT, timeout=600).returncode == 0
-        assert failed(read_records(out)) == failed(records)
-        assert (
-            subprocess.run([*again, "--retry-invalid"], capture_output=True, cwd=ROOT, timeout=600).returncode
-            == 0
-        )
-    assert [record.cell for record in read_records(out)] == [record.cell for record in records]
-    assert not failed(read_records(out))
-
-
-def failed(records: list[CellRecord]) -> list[CellRecord]:
-    return [record for record in records if any("failed" in reason for reason in record.invalid)]
-
-
-def test_a_prefix_cache_makes_sweep_cells_invalid_only_if_prompts_repeat(model: Path, tmp_path: Path) -> None:
-    _, records, _ = ladder(tmp_path / "out", model, *arm("caches", prefix_cache=True), "--jobs", "sweep")
-    assert not any("prefix cache" in reason for record in records for reason in record.invalid)
-
-
-def test_lengths_that_differ_make_cells_invalid(model: Path, tmp_path: Path) -> None:
-    words = [*arm("short", short=1), "--jobs", "sweep"]
-    said, records, _ = ladder(tmp_path / "out", model, *words, code=LadderError.exit_code)
-    assert "Nothing was measured, as no cell is valid" in said
-    reasons = [reason for record in records for reason in record.invalid if "output length" in reason]
-    assert len(records) == 4
-    assert [record.cell.repeat for record in records if "output length" in record.invalid[0]] == [0, 0]
-    assert reasons[0] == (
-        "2 of 2 requests had another output length: asked for 6 output tokens, got 5. It has no field that"
-        " holds an answer to a length, so it stops when the model does."
-    )
-    skipped = [record.invalid for record in records if record.cell.repeat == 1]
-    assert skipped == [["Not run: an earlier repeat was INVALID for its length, as this would be."]] * 2
 
 
 @pytest.fixture
@@ -419,32 +268,3 @@ def test_shapes_are_halved_until_they_fit() -> None:
     assert fit_shapes([(12, 3)], 20) == ([(12, 3)], [])
     with pytest.raises(LadderError, match="too short for shape 512/128"):
         fit_shapes([(512, 128)], 30)
-
-
-def test_a_finished_ladder_is_moved_aside_and_an_unfinished_one_is_not(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    plan = Plan("none", (Arm("a", "openai", "none", url="http://127.0.0.1:1/v1"),))
-    manifest = folders.create(out, plan)
-    with pytest.raises(LadderError, match=r"holds an unfinished ladder\. Go on with: onechip ladder resume"):
-        folders.make_room(out)
-    manifest.finished_at = manifest.started_at
-    manifests.save(manifest, out)
-    aside = folders.make_room(out)
-    assert aside is not None
-    assert manifests.load(aside) == manifest
-    assert not out.exists()
-    (tmp_path / "thesis.tex").touch()
-    with pytest.raises(LadderError, match="is not empty and holds no ladder"):
-        folders.make_room(tmp_path)
-
-
-def test_a_changed_checkpoint_is_refused(tmp_path: Path) -> None:
-    model = tmp_path / "model"
-    model.mkdir()
-    (model / "config.json").write_text("{}")
-    plan = Plan(str(model), (Arm("a", "onechip", str(model)),), jobs=("one",))
-    folders.create(tmp_path / "out", plan)
-    assert folders.reopen(tmp_path / "out").arms[0].checkpoint.keys() == {"config.json"}
-    (model / "config.json").write_text("{ }")
-    with pytest.raises(LadderError, match=r"has changed since the ladder in .* began \(config.json\)"):
-        folders.reopen(tmp_path / "out")

@@ -1,0 +1,82 @@
+"""Ladders of scripted engines, each in a process of its own: a command line in, its journal out."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from onechip.ladder import manifest as manifests
+from onechip.ladder.journal import NAME, read_records
+from onechip.ladder.manifest import Manifest
+from onechip.ladder.records import CellRecord
+
+SMALL = [
+    "--levels",
+    "1,2",
+    "--shapes",
+    "24/6",
+    "--repeats",
+    "2",
+    "--acc-limit",
+    "30",
+    "--cell-seconds",
+    "0",
+    "--cool-down",
+    "0",
+    "--quick",
+]
+ROOT = Path(__file__).parents[2]
+
+
+def command(*words: str) -> list[str]:
+    return [sys.executable, "-m", "tests.ladder.mock_ladder", "ladder", *words]
+
+
+def arm(name: str, **behaviour: Any) -> list[str]:
+    return ["--arm", f"{name} = mock {shlex.quote(json.dumps(behaviour))}"]
+
+
+def ladder(out: Path, model: Path, *words: str, code: int = 0) -> tuple[str, list[CellRecord], Manifest]:
+    """Runs one to its end, with this exit code; what it said, its records and its manifest."""
+    done = subprocess.run(
+        command(str(model), "--out", str(out), *SMALL, *words),
+        capture_output=True,
+        cwd=ROOT,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr, read_records(out), manifests.load(out)
+
+
+def engines_of(out: Path) -> list[int]:
+    """Mock engines whose log file lies beside this folder."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        line = " ".join(process.info["cmdline"] or [])
+        if "mock_engine.py" in line and str(out.parent) in line:
+            found.append(process.pid)
+    return found
+
+
+def journal(out: Path) -> list[CellRecord]:
+    return read_records(out) if (out / NAME).exists() else []
+
+
+def asked(log: Path) -> list[str]:
+    return log.read_text().split() if log.exists() else []
+
+
+def wait_until(reached: Callable[[], bool], what: str) -> None:
+    end = time.monotonic() + 300
+    while not reached():
+        assert time.monotonic() < end, f"waited 300 s for {what}"
+        time.sleep(0.05)
