@@ -43,7 +43,7 @@ from tests.server.scripted import (
 )
 
 COMMAND = [sys.executable, "-m", "onechip.cli", "chat"]
-TIMEOUT_S = 60.0
+TIMEOUT_S = 120.0
 TOOL = {"name": "f", "parameters": {"type": "object", "properties": {"s": {"type": "string"}}}}
 
 

@@ -50,7 +50,7 @@ class Process:
         self.log: list[str] = []
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
-        wait_until(lambda: self._url() is not None or self.process.poll() is not None, 60)
+        wait_until(lambda: self._url() is not None or self.process.poll() is not None, 120)
         self.url = self._url() or pytest.fail("".join(self.log))
 
     def _read(self) -> None:
@@ -71,7 +71,7 @@ class Process:
             return False
 
     def get(self, path: str) -> str:
-        with urllib.request.urlopen(self.url + path, timeout=20) as response:
+        with urllib.request.urlopen(self.url + path, timeout=60) as response:
             return response.read().decode()
 
     def ask(self, path: str, body: Any) -> Any:
@@ -93,6 +93,6 @@ class Process:
         self.process.send_signal(signal.SIGINT)
 
     def wait(self) -> int:
-        code = self.process.wait(timeout=60)
+        code = self.process.wait(timeout=120)
         self._reader.join()
         return code
