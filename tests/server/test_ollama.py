@@ -116,7 +116,7 @@ def test_what_there_is_to_ask(client) -> None:
     assert shown["capabilities"] == ["completion", "tools", "thinking"]
     assert shown["model_info"]["gemma4_text.context_length"] == 200
     assert client.ask("POST", "/api/show", {"name": "acorn:latest", "verbose": True})[1] == shown
-    assert client.ask("GET", "/api/version")[1]["version"] >= "0.11"
+    assert client.ask("GET", "/api/version")[1]["version"] >= "0.13.4"
 
 
 @pytest.mark.parametrize(

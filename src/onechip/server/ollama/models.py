@@ -24,8 +24,10 @@ from onechip.server.ollama.replies import (
 )
 from onechip.server.service import Model, Service
 
-API_VERSION = "0.11.0"
-"""The version of Ollama whose API this is. Clients refuse to talk to one that is too old."""
+API_VERSION = "0.14.0"
+"""The version of Ollama whose API this is: the first that has Responses and Messages too. Clients refuse to
+talk to one that is too old, Codex to one before 0.13.4.
+"""
 
 _NEVER = "2300-01-01T00:00:00Z"
 """As far off as Ollama itself says, from which its clients make "forever"."""
