@@ -106,6 +106,16 @@ def test_a_conversation_goes_on(pair: Pair, length: int) -> None:
         text += answer + words(turn, 10)
 
 
+def test_a_conversation_goes_on_at_the_end_of_the_cache(pair: Pair) -> None:
+    """Where a padded chunk of the prompt would reach behind what the slot holds."""
+    context = pair.plain.engine.context
+    for left in (60, 45):
+        text = words(left, context - left)
+        pair.run(request(text, 1))
+        _, [cached] = pair.run(request(text + words(left + 1, 30), 10))
+        assert cached == len(text)
+
+
 @pytest.mark.parametrize("length", LENGTHS)
 def test_a_prompt_parts_from_an_earlier_one_anywhere(pair: Pair, length: int) -> None:
     """At the end of the prompt, which is kept; and where nothing was kept, so that it must be computed."""

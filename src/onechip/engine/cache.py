@@ -198,8 +198,7 @@ class DecodeAttention:
 
 
 class PrefillAttention:
-    """Attention of a chunk of one slot's prompt, in layers that own a cache; `cache` is the updated cache
-    afterwards.
+    """Attention of a chunk of one slot's prompt; `cache` is the updated cache afterwards.
 
     Args:
         slot, start, valid: scalars; rows 0..valid-1 of the chunk stand at positions start.., the rest is
@@ -213,43 +212,41 @@ class PrefillAttention:
         self._window = config.sliding_window
         self._slot, self._start, self._valid = slot, start, valid
         self._last = start + valid - 1
+        self._in_window: dict[int, tuple[jax.Array, jax.Array]] = {}
 
     def __call__(self, layer: LayerSpec, q: jax.Array, k: jax.Array | None, v: jax.Array | None) -> jax.Array:
-        assert k is not None
-        assert v is not None
-        if layer.kind == "full":
-            return self._chunk_of_span(layer, q, k, v)
-        return self._chunk_of_ring(layer, q, k, v)
-
-    def _chunk_of_span(self, layer: LayerSpec, q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
-        kept = self.cache[layer.index]
-
-        def store(array: jax.Array, rows: jax.Array) -> jax.Array:
-            chunk = xla.to_stored(rows.swapaxes(0, 1)[None])
-            return lax.dynamic_update_slice(array, chunk, (self._slot, 0, self._start, 0))
-
-        kept = LayerCache(store(kept.k, k), store(kept.v, v))
-        self.cache[layer.index] = kept
-        positions = self._start + jnp.arange(q.shape[0])
+        rows = q.shape[0]
+        if k is not None and v is not None:
+            if layer.kind == "sliding":
+                before = self.cache[layer.index]
+                self._in_window[layer.index] = self._joined(k, before.k), self._joined(v, before.v)
+            self._store(layer, k, v)
+        if layer.kind == "sliding":
+            return xla.attend(q[None], *self._in_window[layer.kv_source], self._seen(rows))[0]
+        kept, positions = self.cache[layer.kv_source], self._start + jnp.arange(rows)
         return xla.attend_span(q[None], kept.k, kept.v, self._slot, positions[None], self._last + 1)[0]
 
-    def _chunk_of_ring(self, layer: LayerSpec, q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
-        kept = self.cache[layer.index]
-        rows = jnp.arange(q.shape[0])
-        positions = self._start + rows
+    def _joined(self, fresh: jax.Array, stored: jax.Array) -> jax.Array:
+        """[1, kv, window + rows, D]: the slot's ring as it was, and the chunk's rows [rows, kv, D] behind."""
+        ring = xla.from_stored(lax.dynamic_index_in_dim(stored, self._slot, keepdims=False), fresh.dtype)
+        return jnp.concatenate([ring, fresh.swapaxes(0, 1)], axis=1)[None]
+
+    def _seen(self, rows: int) -> jax.Array:
+        """[1, rows, window + rows] bool, which of the joined keys each row sees."""
+        positions = self._start + jnp.arange(rows)
         before = _ring_positions(self._start - 1, self._window)
         key_positions = jnp.concatenate([before, positions])
         distance = positions[:, None] - key_positions
-        visible = (distance >= 0) & (distance < self._window) & (key_positions >= 0)
+        return ((distance >= 0) & (distance < self._window) & (key_positions >= 0))[None]
 
-        def keys(array: jax.Array, fresh: jax.Array) -> jax.Array:
-            ring = xla.from_stored(lax.dynamic_index_in_dim(array, self._slot, keepdims=False), q.dtype)
-            return jnp.concatenate([ring, fresh.swapaxes(0, 1)], axis=1)[None]
-
-        out = xla.attend(q[None], keys(kept.k, k), keys(kept.v, v), visible[None])[0]
-        stays = (rows < self._valid) & (positions > self._last - self._window)
-        index = jnp.where(stays, positions % self._window, self._window)
+    def _store(self, layer: LayerSpec, k: jax.Array, v: jax.Array) -> None:
+        kept, rows = self.cache[layer.index], jnp.arange(k.shape[0])
+        positions, stays = self._start + rows, rows < self._valid
+        index = positions
+        if layer.kind == "sliding":
+            stays &= positions > self._last - self._window
+            index = positions % self._window
+        index = jnp.where(stays, index, kept.k.shape[2])
         self.cache[layer.index] = LayerCache(
             _write(kept.k, self._slot, index, k), _write(kept.v, self._slot, index, v)
         )
-        return out
