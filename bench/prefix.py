@@ -71,7 +71,10 @@ class Asker:
     def ask(self, *prompts: Prompt, tokens: int) -> list[Answer]:
         """All at once."""
         params = SamplingParams(max_tokens=tokens, ignore_eos=True)
-        requests = [Request(f"r{next(self._names)}", tuple(prompt), params) for prompt in prompts]
+        return self.run(*(Request(f"r{next(self._names)}", tuple(prompt), params) for prompt in prompts))
+
+    def run(self, *requests: Request) -> list[Answer]:
+        """All at once."""
         with self._changed:
             self._answers |= {request.id: Answer([]) for request in requests}
             self._open |= {request.id for request in requests}

@@ -20,6 +20,10 @@ def request(name: str, prompt: int = 5, max_tokens: int = 4) -> Request:
     return Request(name, tuple(range(100, 100 + prompt)), SamplingParams(max_tokens=max_tokens))
 
 
+def scored(name: str, prompt: int) -> Request:
+    return replace(request(name, prompt, prompt - 1), scored=True)
+
+
 def submitted(*requests: Request, limits: Limits = LIMITS) -> State:
     state = scheduler.initial(limits)
     for entry in requests:
@@ -27,7 +31,11 @@ def submitted(*requests: Request, limits: Limits = LIMITS) -> State:
     return state
 
 
-def results_of(work: DecodeWindow, token: int) -> list[Result]:
+def results_of(work: DecodeWindow | PrefillChunk, token: int) -> list[Result]:
+    if isinstance(work, PrefillChunk):
+        [part] = work.parts
+        tokens = part.request.prompt[part.start + 1 : part.start + 1 + part.valid]
+        return [Result(part.slot, part.request.id, tokens)]
     return [Result(slot, name, (token,) * work.steps) for slot, name in work.rows]
 
 
@@ -54,6 +62,21 @@ def test_a_prompt_of_one_token_needs_no_chunk() -> None:
     _, turn = scheduler.plan(submitted(entry))
     assert (turn.prefills, turn.joins) == ((), ((0, entry),))
     assert turn.decode is not None
+
+
+def test_a_prompt_that_is_scored_ends_with_its_chunks() -> None:
+    entry, other = scored("a", 20), request("b", 5)
+    limits = replace(LIMITS, shared_chunks=True)
+    state, turn = scheduler.plan(submitted(entry, other, limits=limits))
+    parts = [(part.request.id, part.start, part.valid) for chunk in turn.prefills for part in chunk.parts]
+    assert parts == [("a", 0, 16), ("a", 16, 3)], "never in a chunk with others"
+    assert [chunk.bucket for chunk in turn.prefills] == [16, 16], "which has one size"
+    assert (turn.joins, turn.decode) == ((), None)
+    for chunk, finish in zip(turn.prefills, (None, "length"), strict=True):
+        state, [event] = scheduler.apply(state, results_of(chunk, 0))
+        assert event.finish == finish
+    _, turn = scheduler.plan(state)
+    assert [name for name, _ in turn.joins] == [1]
 
 
 @pytest.mark.parametrize("shared", [True, False])
@@ -131,7 +154,7 @@ class World:
 
     state: State
     stop_at: dict[str, int]
-    in_flight: list[DecodeWindow] = field(default_factory=list)
+    in_flight: list[DecodeWindow | PrefillChunk] = field(default_factory=list)
     emitted: dict[str, int] = field(default_factory=dict)
     finished: dict[str, str] = field(default_factory=dict)
     produced: dict[str, int] = field(default_factory=dict)
@@ -143,13 +166,15 @@ class World:
             if event.finish:
                 self.finished[event.request_id] = event.finish
 
-    def read(self, work: DecodeWindow) -> None:
+    def read(self, work: DecodeWindow | PrefillChunk) -> None:
         results = []
         for result in results_of(work, token=1):
             done = self.produced.get(result.request_id, 0)
             self.produced[result.request_id] = done + len(result.tokens)
             stop_at = self.stop_at.get(result.request_id, 10**9)
-            tokens = tuple(STOP if done + i + 1 == stop_at else 1 for i in range(len(result.tokens)))
+            tokens = tuple(
+                STOP if done + i + 1 == stop_at else token for i, token in enumerate(result.tokens)
+            )
             results.append(Result(result.slot, result.request_id, tokens))
         self.state, events = scheduler.apply(self.state, results)
         self.hear(events)
@@ -169,6 +194,8 @@ class World:
         for chunk in turn.prefills:
             assert 0 < chunk.valid <= chunk.bucket
             assert len(chunk.parts) == 1 or self.state.limits.shared_chunks
+            assert len(chunk.parts) == 1 or not any(part.request.scored for part in chunk.parts)
+        self.in_flight += [chunk for chunk in turn.prefills if chunk.scored]
         self.in_flight += [turn.decode] if turn.decode else []
         while len(self.in_flight) > (1 if turn.decode else 0):
             self.read(self.in_flight.pop(0))
@@ -181,6 +208,8 @@ def arrivals(draw: st.DrawFn) -> list[tuple[int, Request, int, int | None]]:
     rows = []
     for index in range(draw(st.integers(1, 20))):
         entry = request(f"r{index}", draw(st.integers(1, 60)), draw(st.integers(1, 20)))
+        if len(entry.prompt) > 1 and draw(st.booleans()):
+            entry = scored(entry.id, len(entry.prompt))
         cancelled = draw(st.one_of(st.none(), st.integers(0, 6)))
         rows.append((draw(st.integers(0, 8)), entry, draw(st.integers(1, 30)), cancelled))
     return rows

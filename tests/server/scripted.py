@@ -80,7 +80,7 @@ def logprobs_of(token: int, most: int) -> Logprobs:
     the one before has.
     """
     chosen = -0.25 * (token % 5 + 1)
-    return Logprobs(chosen, tuple((token + place, chosen - place * math.log(2)) for place in range(most)))
+    return Logprobs(chosen, 1, tuple((token + place, chosen - place * math.log(2)) for place in range(most)))
 
 
 class ScriptedEngine:
@@ -96,6 +96,7 @@ class ScriptedEngine:
         cancelled: ids that were cancelled, with the time.
         go: cleared, the engine stands still.
         loop: of the server; each window waits until the server has taken the one before it.
+        scores: it was told that prompts will be scored.
         queue_full: no request is taken.
         room: how many requests are taken; None: all.
         error: what requests run into behind their windows.
@@ -122,6 +123,7 @@ class ScriptedEngine:
         self.failing: set[int] | None = None
         self._running: dict[str, Played] = {}
         self._lock = threading.Lock()
+        self.scores = False
         self._stopped = False
         self._draining = False
 
@@ -130,7 +132,11 @@ class ScriptedEngine:
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
+    def prepare_scoring(self) -> None:
+        self.scores = True
+
     def submit(self, request: Request) -> None:
+        assert self.scores or not request.scored
         if self.queue_full or self.room == len(self.requests):
             raise QueueFullError("The queue is full.", retry_after_s=7)
         if self._draining:
@@ -176,7 +182,7 @@ class ScriptedEngine:
 
     def _let_the_server_take_them(self) -> None:
         if self.loop is not None and not self._stopped:
-            asyncio.run_coroutine_threadsafe(asyncio.sleep(0.001), self.loop).result(timeout=10)
+            asyncio.run_coroutine_threadsafe(asyncio.sleep(0.001), self.loop).result(timeout=60)
 
     def _next(self, id: str) -> Event:
         played = self._running[id]
@@ -186,11 +192,14 @@ class ScriptedEngine:
         script = windows[played.windows] if played.windows < len(windows) else None
         played.windows += 1
         finish: FinishReason | None = "stop" if played.windows == len(windows) else None
-        if self.error and finish and (self.failing is None or seed in self.failing):
+        ends = bool(finish) or request.scored
+        if self.error and ends and (self.failing is None or seed in self.failing):
             del self._running[id]
             return Event(id, finish="error", error=self.error)
         tokens = tuple(script or ())
-        if request.guides:
+        if request.scored:
+            tokens, finish = request.prompt[1:], "length"
+        elif request.guides:
             try:
                 tokens, finish = self._guided(played, script or ())
             except RequestError as error:
@@ -222,7 +231,7 @@ class Client:
         self, method: str, path: str, body: Any = None, **headers: str
     ) -> Iterator[http.client.HTTPResponse]:
         """The response, its body unread; `body` is sent as JSON unless it is bytes. Leaving hangs up."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
         sent = {"Content-Type": "application/json"} if body is not None else {}
         sent |= {name.replace("_", "-"): value for name, value in headers.items()}
@@ -294,7 +303,7 @@ def running(config: ServeConfig, load: Callable[[Progress], Model]) -> Iterator[
         listener.close()
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 10) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"

@@ -161,8 +161,8 @@ def test_echo_with_logprobs(client, engine, prompt) -> None:
     assert (reply["usage"]["prompt_tokens"], reply["usage"]["completion_tokens"]) == (len(ids), len(own))
     # The prompt was scored by itself: nothing of what shapes the answer shapes it.
     answer, scored = engine.requests
-    assert (answer.prompt, scored.prompt) == (tuple(ids), (ids[0],))
-    assert (scored.sampling.max_tokens, scored.sampling.ignore_eos) == (len(ids) - 1, True)
+    assert answer.prompt == scored.prompt == tuple(ids)
+    assert (answer.scored, scored.scored, scored.guides) == (False, True, ())
 
 
 def test_scored_prompts_are_no_answers_to_the_metrics(client) -> None:
@@ -218,9 +218,9 @@ def test_prompt_logprobs_in_vllms_form(client, engine) -> None:
         assert place[str(id)] == {"logprob": logprobs_of(id, 0).chosen, "rank": 1, "decoded_token": name(id)}
         assert place[str(id + 1)]["logprob"] == pytest.approx(place[str(id)]["logprob"] - math.log(2))
     assert reply["usage"]["prompt_tokens"] == len(prompt)
-    # None of the likeliest: the token itself, whose rank nobody asked for.
+    # None of the likeliest: the token itself.
     reply = client.ask("POST", TEXT, {"prompt": [5, 6], "prompt_logprobs": 0})[1]
-    expected = {"logprob": logprobs_of(6, 0).chosen, "rank": None, "decoded_token": name(6)}
+    expected = {"logprob": logprobs_of(6, 0).chosen, "rank": 1, "decoded_token": name(6)}
     assert reply["choices"][0]["prompt_logprobs"] == [None, {"6": expected}]
     # Beside echo, each has its own number of likeliest tokens.
     body = {"prompt": [5, 6], "prompt_logprobs": 3, "echo": True, "logprobs": 1}

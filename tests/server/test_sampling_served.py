@@ -101,7 +101,11 @@ def test_a_prompt_s_log_probabilities_are_teacher_forced(served: Process) -> Non
         # What the model finds all but impossible is a difference of large numbers.
         np.testing.assert_allclose(told, truth, atol=NEAR, rtol=0.1)
         places = choice["prompt_logprobs"][1:]
-        assert [place[str(id)]["logprob"] for id, place in zip(ids[1:], places, strict=True)] == told.tolist()
+        own = [place[str(id)] for id, place in zip(ids[1:], places, strict=True)]
+        assert [place["logprob"] for place in own] == told.tolist()
+        logits = logits_of(ids)[:-1]
+        ranks = 1 + np.sum(logits > logits[np.arange(len(ids) - 1), ids[1:]][:, None], axis=1)
+        assert [place["rank"] for place in own] == pytest.approx(ranks, rel=0.2, abs=1)  # rounding, far down
     # How an answer is chosen does not change how likely its prompt is, to the bit.
     asked = {"prompt": prompts[0], "prompt_logprobs": 5, "max_tokens": 3, "presence_penalty": 2} | HOT
     whole = served.ask(TEXT, body)["choices"][0]["prompt_logprobs"]

@@ -20,12 +20,12 @@ def sent(draw: st.DrawFn) -> list[Event]:
     for name in ("a", "b", "told"):
         windows = draw(st.lists(st.lists(st.integers(0, 9), max_size=4), max_size=4))
         for window in windows:
-            told = tuple(Logprobs(-id) for id in window) if name == "told" else ()
+            told = tuple(Logprobs(-id, 1) for id in window) if name == "told" else ()
             events.append(Event(name, tuple(window), None, draw(st.integers(0, 3)), None, told))
         if draw(st.booleans()):
             finish = draw(st.sampled_from(["stop", "length", "error", "cancelled"]))
             tokens = () if finish in ("error", "cancelled") else (7,)
-            told = tuple(Logprobs(-id) for id in tokens) if name == "told" else ()
+            told = tuple(Logprobs(-id, 1) for id in tokens) if name == "told" else ()
             events.append(
                 Event(name, tokens, finish, error="no" if finish == "error" else None, logprobs=told)
             )

@@ -11,6 +11,7 @@ import os
 import pickle
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ PROGRAM_SOURCES = (
     "models/architecture.py",
     "engine/attention.py",
     "engine/programs.py",
+    "engine/scoring.py",
     "engine/cache.py",
     "engine/sampling.py",
 )
@@ -131,6 +133,23 @@ def load_or_compile(program: Program, folder: Path | None) -> Executable:
     if path is not None:
         _save(path, compiled)
     return compiled
+
+
+class Deferred:
+    """A program's executable, made when it is first asked for; safe from any thread."""
+
+    def __init__(self, make: Callable[[], Executable]) -> None:
+        """Nothing is made yet; `make` loads or compiles it."""
+        self._make = make
+        self._made: Executable | None = None
+        self._lock = threading.Lock()
+
+    def get(self) -> Executable:
+        """The executable. Whoever asks while it is made waits for it."""
+        with self._lock:
+            if self._made is None:
+                self._made = self._make()
+            return self._made
 
 
 def prune(folder: Path) -> None:

@@ -4,13 +4,15 @@ one, else composed of plain JAX (`cache.DecodeAttention`, `cache.PrefillAttentio
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from onechip.engine.cache import Cache, DecodeAttention, LayerCache, PrefillAttention
-from onechip.kernels.api import AttendRows, Leaf
+from onechip.kernels.api import AttendRows, HeadSpec, Leaf
 from onechip.models import decoder
 from onechip.models.architecture import LayerKind, LayerSpec, ModelConfig
 from onechip.models.layout import Params
@@ -30,6 +32,12 @@ class Chunk:
     slots: Leaf
     positions: Leaf
     valid: Leaf
+
+    @property
+    def real(self) -> jax.Array:
+        """[T] bool, which rows are no padding."""
+        real: jax.Array = jnp.arange(self.tokens.size) < self.valid
+        return real
 
 
 class RowsAttention:
@@ -56,14 +64,62 @@ class RowsAttention:
         self._turns: dict[LayerKind, tuple[jax.Array, jax.Array]] = {}
 
     def __call__(self, layer: LayerSpec, weights: Params, qkv: jax.Array) -> jax.Array:
-        if layer.kind not in self._turns:
-            self._turns[layer.kind] = decoder.rope_turns(self._config, layer, self._rows[1])
         spec = decoder.head_spec(self._config, layer, weights)
-        kept = self.cache[layer.kv_source]
-        out, k, v = self._attend_rows(spec, qkv, *self._turns[layer.kind], kept.k, kept.v, *self._rows)
+        out, written = self._attended(layer, spec, qkv, self.cache[layer.kv_source], *self._rows)
         if layer.owns_kv:
-            self.cache[layer.index] = LayerCache(k, v)
+            self.cache[layer.index] = written
         return out
+
+    def _attended(
+        self, layer: LayerSpec, spec: HeadSpec, qkv: jax.Array, kept: LayerCache, *rows: jax.Array
+    ) -> tuple[jax.Array, LayerCache]:
+        if layer.kind not in self._turns:
+            self._turns[layer.kind] = decoder.rope_turns(self._config, layer, rows[1])
+        out, k, v = self._attend_rows(spec, qkv, *self._turns[layer.kind], kept.k, kept.v, *rows)
+        return out, LayerCache(k, v)
+
+
+class WholeChunkAttention(RowsAttention):
+    """The same of a chunk of one slot's prompt in all layers, those too that read another's ring.
+
+    Of a chunk that is written, a ring keeps what its last row sees; the rows before it have lost keys. So
+    layers that share a ring write the chunk again, each into a copy of what the slot's ring was before.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        attend_rows: AttendRows,
+        cache: Cache,
+        slots: jax.Array,
+        positions: jax.Array,
+        active: jax.Array,
+    ) -> None:
+        super().__init__(config, attend_rows, cache, slots, positions, active)
+        self._shared = {layer.kv_source for layer in config.layers if not layer.owns_kv}
+        self._sources: dict[int, tuple[HeadSpec, jax.Array, LayerCache]] = {}
+
+    def __call__(self, layer: LayerSpec, weights: Params, qkv: jax.Array) -> jax.Array:
+        if layer.kind == "full":
+            return super().__call__(layer, weights, qkv)
+        if layer.owns_kv:
+            if layer.index in self._shared:
+                self._remember(layer, decoder.head_spec(self._config, layer, weights), qkv)
+            return super().__call__(layer, weights, qkv)
+        source, keys_values, before = self._sources[layer.kv_source]
+        spec = decoder.head_spec(self._config, layer, weights)
+        spec = replace(spec, owns_kv=True, k_eq_v=source.k_eq_v, k_norm=source.k_norm)
+        slots, positions, active = self._rows
+        qkv = jnp.concatenate([qkv, keys_values], axis=-1)
+        return self._attended(layer, spec, qkv, before, jnp.zeros_like(slots), positions, active)[0]
+
+    def _remember(self, layer: LayerSpec, spec: HeadSpec, qkv: jax.Array) -> None:
+        kept, slot = self.cache[layer.index], self._rows[0][0]
+        before = jax.tree.map(lambda rings: lax.dynamic_slice_in_dim(rings, slot, 1), kept)
+        # Taken before the layer writes, or XLA would copy the rings of all slots to keep them as they are.
+        barrier: Any = lax.optimization_barrier
+        before, self.cache[layer.index] = barrier((before, kept))
+        self._sources[layer.index] = spec, qkv[..., layer.heads * layer.head_dim :], before
 
 
 class PlainAttention:
@@ -109,5 +165,13 @@ def of_chunk(
     if attend_rows is None:
         keeper = PrefillAttention(config, cache, chunk.slots[0], chunk.positions[0], chunk.valid)
         return PlainAttention(config, chunk.positions, keeper)
-    real = jnp.arange(chunk.tokens.size) < chunk.valid
-    return RowsAttention(config, attend_rows, cache, chunk.slots, chunk.positions, real)
+    return RowsAttention(config, attend_rows, cache, chunk.slots, chunk.positions, chunk.real)
+
+
+def of_whole_chunk(
+    config: ModelConfig, attend_rows: AttendRows | None, cache: Cache, chunk: Chunk
+) -> RowsAttention | PlainAttention:
+    """Attention of rows of one prompt, in all layers."""
+    if attend_rows is None:
+        return of_chunk(config, attend_rows, cache, chunk)
+    return WholeChunkAttention(config, attend_rows, cache, chunk.slots, chunk.positions, chunk.real)

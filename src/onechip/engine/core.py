@@ -14,21 +14,20 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from onechip.engine import scheduler
 from onechip.engine.attention import Chunk
+from onechip.engine.in_flight import InFlight
 from onechip.engine.prefixes import Copies
 from onechip.engine.programs import joins_of, moves_of
-from onechip.engine.sampling import Chosen
 from onechip.engine.start import LoadedEngine, load
 from onechip.engine.steering import Steering
-from onechip.engine.turns import DecodeWindow, PrefillChunk, Result
+from onechip.engine.turns import DecodeWindow, PrefillChunk
 from onechip.engine.types import (
     MAX_LOGIT_BIAS,
     MAX_LOGPROBS,
@@ -36,7 +35,6 @@ from onechip.engine.types import (
     EngineConfig,
     EngineStats,
     Event,
-    Logprobs,
     Progress,
     Request,
     SamplingParams,
@@ -63,45 +61,6 @@ class _Cancel:
     request_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class _InFlight:
-    """Work that the device has and the host has not read.
-
-    Attributes:
-        tokens: device array, [steps, slots] of a window.
-        chosen: of a steered step, with log-probabilities; its tokens are `tokens`.
-        reported: how many of the likeliest tokens each slot wants to know; only those that asked.
-    """
-
-    work: PrefillChunk | DecodeWindow
-    tokens: Any
-    chosen: Chosen | None = None
-    reported: Mapping[int, int] = field(default_factory=dict)
-
-    def results(self) -> list[Result]:
-        """Wait for the device, and give each request its tokens; parts of prompts give none."""
-        tokens = np.asarray(self.tokens)
-        if isinstance(self.work, PrefillChunk):
-            return []
-        columns, logprobs = np.atleast_2d(tokens).T.tolist(), self._logprobs()
-        return [
-            Result(slot, request_id, tuple(columns[slot]), logprobs.get(slot, ()))
-            for slot, request_id in self.work.rows
-        ]
-
-    def _logprobs(self) -> dict[int, tuple[Logprobs, ...]]:
-        if self.chosen is None or not self.reported:
-            return {}
-        own, ids, best = (
-            np.asarray(found) for found in (self.chosen.logprobs, self.chosen.top, self.chosen.top_logprobs)
-        )
-        found: dict[int, tuple[Logprobs, ...]] = {}
-        for slot, most in self.reported.items():
-            top = zip(ids[slot, :most].tolist(), best[slot, :most].tolist(), strict=True)
-            found[slot] = (Logprobs(float(own[slot]), tuple(top)),)
-        return found
-
-
 class Engine:
     """One model on one chip. Made by `load`, run by `start`."""
 
@@ -111,7 +70,7 @@ class Engine:
         self._scheduler = scheduler.initial(loaded.plan.limits)
         self._steering = Steering(loaded.plan.slots, loaded.config.vocab, loaded.plan.context)
         self._inbox: queue.SimpleQueue[_Submit | _Cancel | None] = queue.SimpleQueue()
-        self._in_flight: deque[_InFlight] = deque()
+        self._in_flight: deque[InFlight] = deque()
         self._known: set[str] = set()
         self._lock = threading.Lock()
         self._stopping = threading.Event()
@@ -166,7 +125,7 @@ class Engine:
     def stats(self) -> EngineStats:
         """A snapshot; safe from any thread."""
         state = self._scheduler
-        held = sum(slot.prefilled + slot.emitted for slot in state.slots if slot)
+        held = sum(slot.held for slot in state.slots if slot)
         return EngineStats(
             running=state.running,
             waiting=len(self._known) - state.running,
@@ -185,6 +144,12 @@ class Engine:
         """Start the engine's thread; `deliver` is called from it with all events of a window at once."""
         self._thread = threading.Thread(target=self._run, args=(deliver,), name="onechip-engine", daemon=True)
         self._thread.start()
+
+    def prepare_scoring(self) -> None:
+        """Compile or load what scores prompts, unless that is done; blocks. The first request to be scored
+        would do it else, and hold up all others.
+        """
+        self._loaded.score.get()
 
     def submit(self, request: Request) -> None:
         """Queue a request; its events follow through `deliver`. Safe from any thread.
@@ -232,6 +197,8 @@ class Engine:
 
     def _checked(self, request: Request) -> tuple[Request, frozenset[int]]:
         """The request with its output cut to what the context leaves, and the ids that stop it."""
+        if request.scored:
+            return self._checked_to_score(request), frozenset()
         room = self.context - len(request.prompt)
         if not request.prompt or room < 1:
             raise RequestError(
@@ -240,12 +207,7 @@ class Engine:
                 param="prompt",
                 code="context_length_exceeded",
             )
-        largest, known = max(request.prompt), self._loaded.config.vocab
-        if largest >= known:  # Gemma 3's tokenizer has tokens that its text models lack
-            raise RequestError(
-                f"the prompt has token {largest}, but the model knows 0 to {known - 1} only.",
-                param="prompt",
-            )
+        self._check_known(request)
         params = request.sampling
         self._check_steering(params)
         own = () if params.ignore_eos else sorted(self._loaded.tokenizer.stop_ids)
@@ -257,6 +219,27 @@ class Engine:
             )
         limited = replace(params, max_tokens=min(params.max_tokens, room), stop_token_ids=stops)
         return replace(request, sampling=limited), frozenset(stops)
+
+    def _checked_to_score(self, request: Request) -> Request:
+        """The request with so many output tokens as it will tell of."""
+        if not 2 <= len(request.prompt) <= self.context:
+            raise RequestError(
+                f"the prompt has {len(request.prompt)} tokens: 2 to {self.context} can be scored.",
+                param="prompt",
+                code="context_length_exceeded",
+            )
+        self._check_known(request)
+        params = SamplingParams(logprobs=request.sampling.logprobs or 0, max_tokens=len(request.prompt) - 1)
+        self._check_steering(params)
+        return replace(request, sampling=params, guides=())
+
+    def _check_known(self, request: Request) -> None:
+        largest, known = max(request.prompt), self._loaded.config.vocab
+        if largest >= known:  # Gemma 3's tokenizer has tokens that its text models lack
+            raise RequestError(
+                f"the prompt has token {largest}, but the model knows 0 to {known - 1} only.",
+                param="prompt",
+            )
 
     def _check_steering(self, params: SamplingParams) -> None:
         if len(params.logit_bias) > MAX_LOGIT_BIAS:
@@ -339,10 +322,21 @@ class Engine:
             positions[here] = np.arange(part.start, end)
             first += part.valid
         rows = Chunk(tokens, slots, positions, np.int32(chunk.valid))
-        device = self._loaded
-        device.state, count = device.prefill[chunk.bucket](device.params, device.state, rows)
         self._prompt_tokens += chunk.valid
-        self._in_flight.append(_InFlight(chunk, count))
+        device = self._loaded
+        if chunk.scored:
+            self._score(chunk, rows)
+            return
+        device.state, count = device.prefill[chunk.bucket](device.params, device.state, rows)
+        self._in_flight.append(InFlight(chunk, count))
+
+    def _score(self, chunk: PrefillChunk, rows: Chunk) -> None:
+        device, [part] = self._loaded, chunk.parts
+        following = np.zeros(chunk.bucket, np.int32)
+        following[: part.valid] = part.request.prompt[part.start + 1 : part.start + 1 + part.valid]
+        device.state, told = device.score.get()(device.params, device.state, rows, following)
+        most = part.request.sampling.logprobs or 0
+        self._in_flight.append(InFlight(chunk, told.tokens, told, dict.fromkeys(range(part.valid), most)))
 
     def _move(self, copies: Copies) -> None:
         device = self._loaded
@@ -358,7 +352,7 @@ class Engine:
         device = self._loaded
         active = _active(window, window.bucket)
         device.state, tokens = device.decode[window.bucket](device.params, device.state, active)
-        self._in_flight.append(_InFlight(window, tokens))
+        self._in_flight.append(InFlight(window, tokens))
 
     def _steered_step(self, deliver: Deliver, window: DecodeWindow) -> None:
         """One step in two programs: what may come next depends on what came, and is found out in between."""
@@ -371,7 +365,7 @@ class Engine:
             self._scheduler, ended = scheduler.end(self._scheduler, event)
             self._hand_over(deliver, ended)
         device.state, chosen = device.choose(device.state, scores, step.steer, active)
-        self._in_flight.append(_InFlight(window, chosen.tokens, chosen, step.reported))
+        self._in_flight.append(InFlight(window, chosen.tokens, chosen, step.reported))
 
     def _hand_over(self, deliver: Deliver, events: list[Event]) -> None:
         if not events:

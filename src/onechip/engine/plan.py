@@ -135,7 +135,7 @@ def scratch_bytes(config: ModelConfig, slots: int, precision: Precision) -> int:
     scores = 3 * heads * keys
     blocks = 2 * slots * SPAN_BLOCK * max(layer.kv_heads * layer.head_dim for layer in config.layers)
     steered = sampling.BLOCK_ROWS * config.vocab * 4  # rows that are changed, masked and sorted at a time
-    logits = 4 * slots * config.vocab + steered
+    logits = 4 * max(slots, sampling.SCORED_ROWS) * config.vocab + steered
     # Plain JAX expands a quantised weight where it is used; a float32 head is laid out once more for its
     # product.
     packs = precision.kernels.packs

@@ -1,4 +1,4 @@
-"""Every compiled program: what it computes, its name and its shapes. Nothing is compiled anywhere else.
+"""The compiled programs: what each computes, its name and its shapes. All others are in scoring.py.
 
     init             -> State                                      empty caches
     prefill[T]       State, rows of prompts -> State                               for each chunk bucket T
@@ -105,7 +105,9 @@ class Program:
     donated: int | None = None
 
 
-def _empty_state(config: ModelConfig, plan: Plan) -> State:
+def empty_state(config: ModelConfig, plan: Plan) -> State:
+    """What the device keeps, before any request."""
+
     def column(row: Any) -> jax.Array:
         return jnp.tile(jnp.asarray(row), (plan.slots,) + (1,) * (row.ndim - 1))
 
@@ -304,15 +306,25 @@ def _shape_of(leaf: Leaf) -> Leaf:
     return _shape(leaf.dtype, *leaf.shape)
 
 
-def _prefill_program(model: Computation, params: Params, state: State, bucket: int) -> Program:
+def shapes_of(leaves: Any) -> Any:
+    """The shapes of a pytree's arrays."""
+    return jax.tree.map(_shape_of, leaves)
+
+
+def chunk_shapes(bucket: int) -> Chunk:
+    """Of a chunk of so many rows."""
     row = _shape(jnp.int32, bucket)
-    chunk = Chunk(tokens=row, slots=row, positions=row, valid=_shape(jnp.int32))
-    return Program(f"prefill[{bucket}]", partial(prefill, model), (params, state, chunk), donated=1)
+    return Chunk(tokens=row, slots=row, positions=row, valid=_shape(jnp.int32))
+
+
+def _prefill_program(model: Computation, params: Params, state: State, bucket: int) -> Program:
+    arguments = params, state, chunk_shapes(bucket)
+    return Program(f"prefill[{bucket}]", partial(prefill, model), arguments, donated=1)
 
 
 def _join_program(state: State) -> Program:
     number = _shape_of(state.tokens)
-    joins = Joins(number, number, number, jax.tree.map(_shape_of, state.rows))
+    joins = Joins(number, number, number, shapes_of(state.rows))
     return Program("join", join, (state, joins), donated=0)
 
 
@@ -352,9 +364,9 @@ def _move_program(config: ModelConfig, state: State) -> Program:
 
 def listing(config: ModelConfig, plan: Plan, kernels: Kernels, params: Params) -> list[Program]:
     """All programs of an engine; `params` may be arrays or their shapes."""
-    shapes = jax.tree.map(_shape_of, params)
+    shapes = shapes_of(params)
     model = Computation(config, kernels, plan.activation_dtype)
-    init = Program("init", partial(_empty_state, config, plan), ())
+    init = Program("init", partial(empty_state, config, plan), ())
     state = jax.eval_shape(init.function)
     return [
         init,

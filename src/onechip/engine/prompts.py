@@ -48,7 +48,7 @@ class Prompts:
         room, parts = self._limits.chunk_buckets[-1], list[PrefillPart]()
         pending = self._pending()
         for place, (index, _) in enumerate(pending, start=1):
-            if not room or (parts and not self._limits.shared_chunks):
+            if not room or (parts and self._alone(index, parts)):
                 break
             if not self._begin(index, parts, [running.tokens for _, running in pending[place:]]):
                 break
@@ -62,8 +62,15 @@ class Prompts:
                     break
         if not parts:
             return None
-        bucket = self._limits.chunk_bucket(self._limits.chunk_buckets[-1] - room)
+        largest = self._limits.chunk_buckets[-1]
+        bucket = largest if parts[0].request.scored else self._limits.chunk_bucket(largest - room)
         return PrefillChunk(tuple(parts), bucket)
+
+    def _alone(self, index: int, parts: Sequence[PrefillPart]) -> bool:
+        """Whether this slot's prompt cannot share a chunk with these parts."""
+        slot = self.slots[index]
+        scored = parts[0].request.scored or (slot is not None and slot.request.scored)
+        return scored or not self._limits.shared_chunks
 
     def _pending(self) -> list[tuple[int, Running]]:
         """Slots whose prompts are not in, in the order in which they came."""
@@ -77,7 +84,7 @@ class Prompts:
         """
         running = self.slots[index]
         assert running is not None
-        if self.prefixes is None or running.begun:
+        if self.prefixes is None or running.begun or running.request.scored:
             self.slots[index] = replace(running, begun=True)
             return True
         later = later + [entry.tokens for entry in self._waiting[: len(self.slots)]]

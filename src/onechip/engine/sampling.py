@@ -8,7 +8,8 @@ cost of sorting 262,144 logits a row.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -30,6 +31,9 @@ LEAST_TEMPERATURE = 1e-6
 
 BLOCK_ROWS = 8
 """Rows that steered tokens are chosen of at a time: rows that nobody needs are not looked at."""
+
+SCORED_ROWS = 16
+"""Rows of a prompt that have logits at a time."""
 
 
 @jax.tree_util.register_dataclass
@@ -208,13 +212,23 @@ class Chosen:
     Attributes:
         tokens: [rows] int32.
         logprobs: [rows] float32, of the tokens.
+        ranks: [rows] int32, of the tokens among all, 1 is the likeliest.
         top, top_logprobs: [rows, MAX_LOGPROBS] int32 and float32, the likeliest tokens, likeliest first.
     """
 
     tokens: jax.Array
     logprobs: jax.Array
+    ranks: jax.Array
     top: jax.Array
     top_logprobs: jax.Array
+
+
+def nothing_chosen(rows: int, vocabulary: int) -> Chosen:
+    """What the choices of rows are written into."""
+    most = min(MAX_LOGPROBS, vocabulary)
+    tokens = jnp.zeros(rows, jnp.int32)
+    top = jnp.zeros((rows, most), jnp.int32)
+    return Chosen(tokens, jnp.zeros(rows), tokens, top, jnp.zeros((rows, most)))
 
 
 def steered(
@@ -224,33 +238,31 @@ def steered(
 
     A row that is neither masked nor adjusted gets what `draw` gives it.
     """
-    rows = scores.shape[0]
-    most = min(MAX_LOGPROBS, scores.shape[1])
-    size = math.gcd(rows, BLOCK_ROWS)
+    size = math.gcd(scores.shape[0], BLOCK_ROWS)
 
-    def block(index: jax.Array, chosen: Chosen) -> Chosen:
+    def block(scores: jax.Array, wishes: Wishes) -> Chosen:
+        return _steered_block(scores, wishes, draw, softcap)
+
+    return by_blocks(block, (scores, wishes), size, end, nothing_chosen(*scores.shape))
+
+
+def by_blocks(
+    block: Callable[..., Chosen], operands: tuple[Any, ...], size: int, end: jax.Array, chosen: Chosen
+) -> Chosen:
+    """`chosen` with what `block` makes of the first `end` rows of all operands, `size` rows at a time."""
+
+    def put(index: jax.Array, chosen: Chosen) -> Chosen:
         first = index * size
-        of_block = partial(_rows, first=first, size=size)
-        found = _steered_block(of_block(scores), jax.tree.map(of_block, wishes), draw, softcap)
-        merged: Chosen = jax.tree.map(partial(_put_rows, first=first), chosen, found)
+        rows = jax.tree.map(lambda array: lax.dynamic_slice_in_dim(array, first, size), operands)
+
+        def put_rows(array: jax.Array, found: jax.Array) -> jax.Array:
+            return lax.dynamic_update_slice_in_dim(array, found, first, 0)
+
+        merged: Chosen = jax.tree.map(put_rows, chosen, block(*rows))
         return merged
 
-    nothing = Chosen(
-        jnp.zeros(rows, jnp.int32),
-        jnp.zeros(rows, jnp.float32),
-        jnp.zeros((rows, most), jnp.int32),
-        jnp.zeros((rows, most), jnp.float32),
-    )
-    chosen: Chosen = lax.fori_loop(0, (end + size - 1) // size, block, nothing)
-    return chosen
-
-
-def _rows(array: jax.Array, first: jax.Array, size: int) -> jax.Array:
-    return lax.dynamic_slice_in_dim(array, first, size)
-
-
-def _put_rows(array: jax.Array, rows: jax.Array, first: jax.Array) -> jax.Array:
-    return lax.dynamic_update_slice_in_dim(array, rows, first, 0)
+    result: Chosen = lax.fori_loop(0, (end + size - 1) // size, put, chosen)
+    return result
 
 
 def _steered_block(scores: jax.Array, wishes: Wishes, draw: DrawTokens, softcap: float | None) -> Chosen:
@@ -266,12 +278,15 @@ def _steered_block(scores: jax.Array, wishes: Wishes, draw: DrawTokens, softcap:
 
     tokens = choose(scores, softcap)
     tokens = lax.cond(jnp.any(steer.adjusted), with_adjusted, lambda tokens: tokens, tokens)
-    logprobs, top, top_logprobs = lax.cond(
-        jnp.any(steer.reported),
-        lambda: _logprobs(_adjust(scores, steer, softcap), wishes.draw.temperature, tokens),
-        lambda: _logprobs_of_none(*scores.shape),
-    )
-    return Chosen(tokens, logprobs, top, top_logprobs)
+
+    def told() -> Chosen:
+        return with_logprobs(_adjust(scores, steer, softcap), wishes.draw.temperature, tokens)
+
+    def untold() -> Chosen:
+        return replace(nothing_chosen(*scores.shape), tokens=tokens)
+
+    chosen: Chosen = lax.cond(jnp.any(steer.reported), told, untold)
+    return chosen
 
 
 def _mask(scores: jax.Array, steer: Steer) -> jax.Array:
@@ -290,17 +305,11 @@ def _adjust(scores: jax.Array, steer: Steer, softcap: float | None) -> jax.Array
     return logits.at[row, steer.ids].set(new, mode="drop")
 
 
-def _logprobs(
-    logits: jax.Array, temperature: jax.Array, tokens: jax.Array
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Log-probabilities [rows] of tokens [rows], and the likeliest tokens with theirs."""
+def with_logprobs(logits: jax.Array, temperature: jax.Array, tokens: jax.Array) -> Chosen:
+    """Tokens [rows] with what is told of them, of logits [rows, V] after the softcap; see SamplingParams."""
     scaled = logits / jnp.where(temperature > 0, jnp.maximum(temperature, LEAST_TEMPERATURE), 1)[:, None]
     total = jax.nn.logsumexp(scaled, axis=-1, keepdims=True)
     best, top = lax.top_k(scaled, min(MAX_LOGPROBS, logits.shape[1]))
     own = jnp.take_along_axis(scaled, jnp.maximum(tokens, 0)[:, None], axis=-1)
-    return (own - total)[:, 0], top.astype(jnp.int32), best - total
-
-
-def _logprobs_of_none(rows: int, vocabulary: int) -> tuple[Any, Any, Any]:
-    most = min(MAX_LOGPROBS, vocabulary)
-    return jnp.zeros(rows), jnp.zeros((rows, most), jnp.int32), jnp.zeros((rows, most))
+    ranks = 1 + jnp.sum(scaled > own, axis=-1, dtype=jnp.int32)
+    return Chosen(tokens, (own - total)[:, 0], ranks, top.astype(jnp.int32), best - total)

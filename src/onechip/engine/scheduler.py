@@ -5,7 +5,8 @@ One turn is some prompt chunks, up to a budget of tokens, then one window of dec
 whose prompt is in but for its last token, which the window's first step runs. So a long prompt never holds up
 running requests by more than the budget, and a running request never holds up a new one by more than a
 window. Requests start in the order in which they came. While a steered request runs (types.Request), a turn
-has one step. What stands in the cache of a prompt already is not computed again (prefixes.py).
+has one step. What stands in the cache of a prompt already is not computed again (prefixes.py). A prompt that
+is scored has chunks of its own, which bring results, and ends with the last.
 
 A turn is planned before the results of the turn before it are read. A request that meets its stop token is
 therefore in up to one window too many; the device leaves it alone there. An end by length is known before.
@@ -76,7 +77,7 @@ def _plan_joins(slots: list[Running | None]) -> tuple[tuple[int, Request], ...]:
     """Those whose prompts are in but for the last token; noted in `slots`."""
     joins: list[tuple[int, Request]] = []
     for index, running in enumerate(slots):
-        if running is not None and not running.joined and not running.left:
+        if running is not None and not (running.joined or running.left or running.request.scored):
             slots[index] = replace(running, joined=True)
             joins.append((index, running.request))
     return tuple(joins)

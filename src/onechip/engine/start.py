@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,13 +15,14 @@ import jax
 import jax.monitoring
 import numpy as np
 
-from onechip.engine import aot, placement, programs
-from onechip.engine.aot import Executable
+from onechip.engine import aot, placement, programs, scoring
+from onechip.engine.aot import Deferred, Executable
 from onechip.engine.attention import Chunk
 from onechip.engine.chip import Chip
 from onechip.engine.placement import Precision
 from onechip.engine.plan import Plan, make_plan
 from onechip.engine.prefixes import Copies
+from onechip.engine.programs import Program
 from onechip.engine.steering import Steering
 from onechip.engine.types import NO_TOKEN, EngineConfig, Progress
 from onechip.errors import CheckpointError
@@ -32,16 +36,26 @@ COMPILE_EVENT = "/jax/core/compile/backend_compile_duration"
 
 
 class CompileCounter:
-    """Counts what XLA compiles in this process; after `ready` it must stay at zero."""
+    """Counts what XLA compiles in this process; after `ready` nothing may, but for what is `wanted`."""
 
     def __init__(self) -> None:
         self._heard: list[float] = []
         self._at_ready = 0
+        self._here = threading.local()
         jax.monitoring.register_event_duration_secs_listener(self._hear)
 
     def _hear(self, event: str, duration_secs: float, **_: Any) -> None:
-        if event == COMPILE_EVENT:  # from whichever thread compiled
+        if event == COMPILE_EVENT and not getattr(self._here, "wanted", False):  # in the thread that compiled
             self._heard.append(duration_secs)
+
+    @contextmanager
+    def wanted(self) -> Iterator[None]:
+        """What this thread compiles meanwhile does not count."""
+        self._here.wanted = True
+        try:
+            yield
+        finally:
+            self._here.wanted = False
 
     @property
     def total(self) -> int:
@@ -63,6 +77,7 @@ class LoadedEngine:
         why_plain: what keeps the chip's own kernels from being used, None if nothing does.
         join, forward, choose: executables. prefill, decode: executables by chunk and by row bucket.
         move: executable, None if prompts are not reused.
+        score: executable, see scoring.py.
         tokenizer: whose stop ids end requests; the server reads text with it, so that it is parsed once.
     """
 
@@ -79,6 +94,7 @@ class LoadedEngine:
     decode: dict[int, Executable]
     forward: Executable
     choose: Executable
+    score: Deferred
     tokenizer: Tokenizer
     compiles: CompileCounter
 
@@ -112,7 +128,15 @@ def load(wishes: EngineConfig, progress: Progress) -> LoadedEngine:
     plan = make_plan(config, wishes, chip, precision, weight_bytes)
 
     params = _load_params(wishes, config, precision, progress)
-    executables = _load_programs(wishes.cache_dir, config, plan, precision, params, progress)
+    model = config, plan, precision.kernels, params
+    listing, scores = programs.listing(*model), scoring.program(*model)
+    folder = _folder(wishes.cache_dir, config, plan, precision, [*listing, scores])
+    executables = _load_programs(listing, folder, progress)
+
+    def load_scores() -> Executable:
+        with compiles.wanted():
+            return aot.load_or_compile(scores, folder)
+
     progress("warming up", 0.95)
     loaded = LoadedEngine(
         config=config,
@@ -128,6 +152,7 @@ def load(wishes: EngineConfig, progress: Progress) -> LoadedEngine:
         decode={bucket: executables[f"decode[{bucket}]"] for bucket in plan.row_buckets},
         forward=executables["forward"],
         choose=executables["choose"],
+        score=Deferred(load_scores),
         tokenizer=tokenizer,
         compiles=compiles,
     )
@@ -148,23 +173,26 @@ def _load_params(
     return placement.place(config, read, precision)
 
 
-def _load_programs(
+def _folder(
     cache_dir: Path | None,
     config: ModelConfig,
     plan: Plan,
     precision: Precision,
-    params: Params,
-    progress: Progress,
+    listing: Sequence[Program],
+) -> Path | None:
+    """Where the executables of these programs are kept, None if nowhere."""
+    if cache_dir is None:
+        return None
+    shapes = [(program.name, program.arguments) for program in listing]
+    fingerprint = aot.fingerprint(config, precision.kernels.name, plan.window, shapes)
+    return aot.usable(cache_dir / "executables" / fingerprint)
+
+
+def _load_programs(
+    listing: Sequence[Program], folder: Path | None, progress: Progress
 ) -> dict[str, Executable]:
-    listing = programs.listing(config, plan, precision.kernels, params)
-    folder = None
-    if cache_dir is not None:
-        shapes = [(program.name, program.arguments) for program in listing]
-        kernels = precision.kernels
-        fingerprint = aot.fingerprint(config, kernels.name, plan.window, shapes)
-        folder = aot.usable(cache_dir / "executables" / fingerprint)
-        if folder is not None and not any(folder.iterdir()):
-            progress("compiling for the first time (kept for the next start)", 0.45)
+    if folder is not None and not any(folder.iterdir()):
+        progress("compiling for the first time (kept for the next start)", 0.45)
     executables = {}
     # XLA compiles a program mostly on one core, and lets go of Python's lock meanwhile.
     with ThreadPoolExecutor(max_workers=min(len(listing), os.cpu_count() or 1)) as pool:

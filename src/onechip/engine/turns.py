@@ -82,6 +82,11 @@ class Running:
         return len(self.answer)
 
     @property
+    def held(self) -> int:
+        """Tokens in its slot."""
+        return self.prefilled + (0 if self.request.scored else self.emitted)
+
+    @property
     def left(self) -> int:
         """Prompt tokens that must be in the cache before the last one is run."""
         return len(self.request.prompt) - 1 - self.prefilled
@@ -111,6 +116,8 @@ class Running:
     @property
     def ended_content(self) -> Content:
         """What is in its slot after its last token came: the device has left it alone since."""
+        if self.request.scored:
+            return self.content
         length = len(self.tokens) - 1 + self.emitted
         return self._content(length, length)
 
@@ -158,7 +165,7 @@ class PrefillPart:
 
 @dataclass(frozen=True, slots=True)
 class PrefillChunk:
-    """Parts of prompts that are run together, padded to `bucket` rows, after `copies`."""
+    """Parts of prompts that are run together, padded to `bucket` rows, after `copies`; a scored one alone."""
 
     parts: tuple[PrefillPart, ...]
     bucket: int
@@ -167,6 +174,10 @@ class PrefillChunk:
     @property
     def valid(self) -> int:
         return sum(part.valid for part in self.parts)
+
+    @property
+    def scored(self) -> bool:
+        return self.parts[0].request.scored
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,16 +138,22 @@ class Request:
         id: unique among the requests that are waiting or running.
         prompt: token ids, BOS included, at least one.
         guides: every one of them must allow a token.
+        scored: the prompt is not gone on with; its tokens from the second on come as if they were the answer,
+            with their log-probabilities at temperature 1 (sampling.logprobs; the rest of `sampling` and
+            `guides` mean nothing).
     """
 
     id: str
     prompt: tuple[int, ...]
     sampling: SamplingParams = field(default_factory=SamplingParams)
     guides: tuple[Guide, ...] = ()
+    scored: bool = False
 
     @property
     def steered(self) -> bool:
         """Whether the host has a say in each token, or wants to know more of it than its id."""
+        if self.scored:
+            return False
         return bool(self.guides) or self.sampling.adjusts or self.sampling.logprobs is not None
 
 
@@ -157,10 +163,12 @@ class Logprobs:
 
     Attributes:
         chosen: log-probability of the token that was chosen.
+        rank: of that token among all, 1 is the likeliest; of equally likely ones all have the first's.
         top: (token id, log-probability) of the most likely ones, first the likeliest.
     """
 
     chosen: float
+    rank: int
     top: tuple[tuple[int, float], ...] = ()
 
 

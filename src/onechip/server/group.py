@@ -18,7 +18,7 @@ from onechip.server.replies import Usage
 from onechip.server.sampling import bans
 from onechip.server.service import Model, Service
 from onechip.server.streams import ClientGone, by_token, disconnected
-from onechip.server.work import apart
+from onechip.server.work import SCORING, apart
 
 
 class Group:
@@ -162,6 +162,8 @@ async def submit(
     Raises:
         OnechipError: the request is wrong, or the engine does not take it.
     """
+    if task.choices.prompt_logprobs is not None:
+        await SCORING.run(model.engine.prepare_scoring)
     return Group(service, model, prompts, *await apart(_orders, model, prompts, task, request_id))
 
 

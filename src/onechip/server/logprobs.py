@@ -74,10 +74,10 @@ class TextLogprobs(Struct):
 
 
 class PromptLogprob(Struct, gc=False):
-    """vLLM's. `rank` counts from 1, the likeliest; null if it is beyond those that were asked for."""
+    """vLLM's. `rank` counts from 1, the likeliest."""
 
     logprob: float
-    rank: int | None
+    rank: int
     decoded_token: str
 
 
@@ -200,6 +200,6 @@ def prompt_logprobs(names: TokenNames, most: int, scored: Answer | None) -> Prom
         place: dict[str, PromptLogprob] = {}
         for rank, (other, logprob) in enumerate(told.top[:most], 1):
             place[str(other)] = PromptLogprob(max(logprob, LEAST), rank, names[other][0])
-        place.setdefault(str(id), PromptLogprob(max(told.chosen, LEAST), None, names[id][0]))
+        place.setdefault(str(id), PromptLogprob(max(told.chosen, LEAST), told.rank, names[id][0]))
         found.append(place)
     return found

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from onechip.engine.guides.prompt import GivenText
 from onechip.engine.types import Guide, Request, SamplingParams
 from onechip.server.answer import Answer, Reader, Unread
 from onechip.server.sampling import Limits, choice_seed, output_limit, sampling_params, stop_strings
@@ -99,17 +98,13 @@ def orders_of(
 
 
 def scoring_order(prompt: Sequence[int], top: int, request_id: str) -> Order | None:
-    """A request that tells how likely each token of `prompt` was after those before it, at temperature 1.
-
-    The model writes the prompt, from its second token on, since no other may come. A prompt of one token has
-    nothing to score.
+    """A request that tells how likely each token of `prompt` was after those before it, at temperature 1. A
+    prompt of one token has nothing to score.
 
     Args:
         top: how many of the likeliest tokens are told at each place.
     """
-    first, *rest = prompt
-    if not rest:
+    if len(prompt) < 2:
         return None
-    params = SamplingParams(max_tokens=len(rest), ignore_eos=True, logprobs=top)
-    request = Request(request_id, (first,), params, (GivenText(rest),))
+    request = Request(request_id, tuple(prompt), SamplingParams(logprobs=top), scored=True)
     return Order(request, Answer(Unread()), measured=False)

@@ -91,6 +91,9 @@ BODIES = Workers("onechip-body", 2)
 GRAMMARS = Workers("onechip-grammar", 2)
 """For compiling grammars, which takes up to two seconds for a short body too."""
 
+SCORING = Workers("onechip-scoring", 1)
+"""For compiling what scores prompts, when it is first needed."""
+
 
 def expect(size: int, receive: Receive) -> None:
     """The request that this coroutine answers has a body of `size` bytes, which have been received."""

@@ -1,4 +1,4 @@
-"""Bad words, allowed tokens and given texts, against their definitions, word by word and token by token."""
+"""Bad words and allowed tokens, against their definitions, word by word and token by token."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from onechip.engine.guides.bans import AllowedTokens, BadWords
 from onechip.engine.guides.masks import has
-from onechip.engine.guides.prompt import GivenText
 from onechip.engine.types import Guide
 from onechip.errors import RequestError
 
@@ -56,12 +55,8 @@ def test_a_token_that_only_the_tokenizer_knows_never_comes() -> None:
     stranger = 96  # the mask ends before it
     assert allowed(BadWords([[stranger], [1]])) == set(range(VOCABULARY)) - {1}
     assert allowed(AllowedTokens([1, stranger])) == {1}
-    for guide, says in (
-        (AllowedTokens([stranger]), "allowed_token_ids"),
-        (GivenText([stranger]), "token 96"),
-    ):
-        with pytest.raises(RequestError, match=says):
-            allowed(guide)
+    with pytest.raises(RequestError, match="allowed_token_ids"):
+        allowed(AllowedTokens([stranger]))
 
 
 def test_nothing_left_is_said_by_name() -> None:
@@ -69,12 +64,3 @@ def test_nothing_left_is_said_by_name() -> None:
         BadWords([[2]]).forbid(np.array([0b100, 0, 0], np.uint32))
     with pytest.raises(RequestError, match="allowed_token_ids"):
         AllowedTokens([3]).forbid(np.array([0, 1, 0], np.uint32))
-
-
-@given(st.lists(TOKENS, min_size=1))
-def test_a_given_text_comes_token_by_token_and_then_anything(tokens: list[int]) -> None:
-    guide = GivenText(tokens)
-    for token in tokens:
-        assert allowed(guide) == {token}
-        guide.take(token)
-    assert allowed(guide) == set(range(VOCABULARY))
