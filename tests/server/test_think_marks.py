@@ -126,6 +126,8 @@ def test_other_protocols() -> None:
             "POST", "/api/chat", HI | {"model": "acorn", "think": True, "stream": False}
         )[1]
         assert (reply["message"]["thinking"], reply["message"]["content"]) == ("Hm.", "So 7.")
+        shown = model.client.ask("POST", "/api/show", {"model": "acorn"})[1]
+        assert "thinking" in shown["capabilities"]
 
 
 @pytest.mark.parametrize(

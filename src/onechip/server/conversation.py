@@ -16,7 +16,6 @@ from onechip.errors import RequestError
 from onechip.models.chat_parser import ChatParser, has_call_markers
 from onechip.models.chat_template import RESERVED_VARIABLES, Message
 from onechip.models.json_calls import JsonCallParser
-from onechip.models.think_marks import ThinkMarks
 from onechip.models.thought_reader import ThoughtReader
 from onechip.server.answer import Reader, TextReader
 from onechip.server.constraints import CallRule, Constraints, ToolDefinition, forms_of
@@ -27,7 +26,7 @@ from onechip.server.sampling import Limits
 from onechip.server.schemas import Function, Sampling, Tool
 from onechip.server.service import Model, Service
 from onechip.server.structure import Structure
-from onechip.server.thinking import Thinking, Thoughts
+from onechip.server.thinking import Thinking, Thoughts, can_think, marks_of
 from onechip.server.work import apart
 
 
@@ -102,12 +101,8 @@ def _read(model: Model, asks: Callable[[], ChatRequest]) -> tuple[ChatRequest, l
     prompt = conversation_prompt(model, asked)
     told = _variables(model, asked).get("enable_thinking")
     told, calls = None if told is None else bool(told), bool(asked.told_tools)
-    thoughts = Thoughts.of(model.tokenizer, _marks(model), prompt, asked.thinking, told, calls)
-    return asked, prompt, thoughts
-
-
-def _marks(model: Model) -> ThinkMarks | None:
-    return ThinkMarks.of(model.tokenizer, model.template.source if model.template else None)
+    marks = marks_of(model.tokenizer, model.template)
+    return asked, prompt, Thoughts.of(model.tokenizer, marks, prompt, asked.thinking, told, calls)
 
 
 async def begin_text(
@@ -153,7 +148,7 @@ def _variables(model: Model, asked: ChatRequest) -> dict[str, Any]:
     if thinking.wanted is not None and model.template is not None:
         if model.template.reads_thinking:
             variables.setdefault("enable_thinking", thinking.wanted)
-        elif thinking.wanted and not ((marks := _marks(model)) and marks.in_template):
+        elif thinking.wanted and not can_think(model.tokenizer, model.template):
             raise RequestError(
                 f"{thinking.field}: the chat template of this model knows nothing of thinking; leave it out.",
                 param=thinking.field,
@@ -218,7 +213,7 @@ def _reader(
     calls = None
     if tools and not has_call_markers(model.tokenizer):
         calls = JsonCallParser(model.tokenizer, tools, skip_special)
-    marks = _marks(model)
+    marks = marks_of(model.tokenizer, model.template)
     if marks is not None:
         return ThoughtReader(model.tokenizer, marks, prompt, calls, skip_special)
     return calls or ChatParser(model.tokenizer, tools, prompt, skip_special)

@@ -23,6 +23,7 @@ from onechip.server.ollama.replies import (
     timestamp,
 )
 from onechip.server.service import Model, Service
+from onechip.server.thinking import can_think
 
 API_VERSION = "0.14.0"
 """The version of Ollama whose API this is: the first that has Responses and Messages too. Clients refuse to
@@ -56,7 +57,10 @@ async def show(service: Service, body: ShowBody, _: Receive) -> Response:
         raise RequestError("model is missing.", param="model", code="missing_parameter")
     model = named_model(service, name)
     template = model.template
-    abilities = {"tools": template and template.reads_tools, "thinking": template and template.reads_thinking}
+    abilities = {
+        "tools": template and template.reads_tools,
+        "thinking": template and can_think(model.tokenizer, template),
+    }
     family = model.facts.family
     info: dict[str, Any] = {
         "general.architecture": family,
