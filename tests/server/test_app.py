@@ -153,8 +153,15 @@ def test_tokenize_and_detokenize(client) -> None:
     assert plain["token_strs"] is None
     assert client.ask("POST", "/detokenize", {"tokens": reply["tokens"]}) == (
         200,
-        {"prompt": "<bos>Tom has 12"},
+        {"prompt": "<bos>Tom has 12", "content": "<bos>Tom has 12"},
     )
+    content = client.ask("POST", "/tokenize", {"content": "Tom has 12"})[1]
+    assert content["tokens"] == plain["tokens"]
+    assert (
+        client.ask("POST", "/tokenize", {"content": "Tom has 12", "add_special": True})[1]["tokens"]
+        == reply["tokens"]
+    )
+    error_of(client.ask("POST", "/tokenize", {"content": "a", "prompt": "a"}), 400)
     stranger = client.ask("POST", "/detokenize", {"tokens": [2, TOKENIZER.vocab_size]})
     assert "the vocabulary ends at 2047" in error_of(stranger, 400)["message"]
     chat = client.ask("POST", "/tokenize", HI)[1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -20,7 +21,7 @@ from onechip.server.errors import error_response, json_response, on_bug, on_http
 from onechip.server.openapi import document
 from onechip.server.origins import AllowedOrigins, reads_as_json
 from onechip.server.page import page
-from onechip.server.routes import QUESTIONS, REFUSED, VIEWS, Question, View
+from onechip.server.routes import ALIASES, GUARDED, QUESTIONS, REFUSED, VIEWS, Question, View
 from onechip.server.service import Service
 from onechip.server.streams import ClientGone
 
@@ -44,6 +45,7 @@ def create_app(service: Service, on_loaded: Callable[[], None]) -> Starlette:
         routes=[
             *(_question(service, question) for question in QUESTIONS),
             *(_view(service, view) for view in VIEWS),
+            *(_again(service, path, same) for path, same in ALIASES.items()),
             *(_refusal(path, instead) for path, instead in REFUSED.items()),
             Route("/openapi.json", _openapi, methods=["GET"]),
             Route("/", page, methods=["GET"]),
@@ -85,6 +87,15 @@ def _question(service: Service, question: Question) -> Route:
     return Route(question.path, endpoint, methods=["POST"])
 
 
+def _again(service: Service, path: str, same: str) -> Route:
+    """The route of `path`, which does what the one of `same` does."""
+    for question in QUESTIONS:
+        if question.path == same:
+            return _question(service, replace(question, path=path))
+    [view] = [view for view in VIEWS if view.path == same]
+    return _view(service, replace(view, path=path))
+
+
 def _refusal(path: str, instead: str) -> Route:
     async def endpoint(request: Request) -> Response:
         raise NotFoundError(instead, code="unsupported_endpoint")
@@ -121,14 +132,15 @@ async def _read_body(request: Request) -> bytes:
 
 
 class _RequireKey:
-    """Lets a request to /v1/* and /api/* in only with the right key: bearer token or Anthropic's header."""
+    """Lets a request in only with the right key, where one is needed: bearer token or Anthropic's header."""
 
     def __init__(self, app: ASGIApp, key: str) -> None:
         self._app = app
         self._key = key.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        guarded = scope["type"] == "http" and scope["path"].startswith(("/v1/", "/api/"))
+        path = scope["path"] if scope["type"] == "http" else ""
+        guarded = path.startswith(GUARDED) and ALIASES.get(path) != "/health"
         if not guarded or self._has_key(dict(scope["headers"])):
             await self._app(scope, receive, send)
             return

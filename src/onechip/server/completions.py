@@ -93,18 +93,22 @@ def _choices(body: CompletionBody) -> Choices:
 def _prompts(prompt: str | Sequence[int | str | list[int]], runs: int, model: Model) -> list[Prompt]:
     """One prompt, or those of a list, each of which takes so many runs."""
     if isinstance(prompt, str) or all(isinstance(one, int) for one in prompt):
-        return [_prompt(prompt, model)]
+        return [one_prompt(prompt, model)]
     if len(prompt) * max(runs, 1) > MAX_RUNS:
         raise RequestError(
             f"prompt has {len(prompt)} prompts, and each takes the model {runs} runs; one request may take "
             f"{MAX_RUNS}: send several requests.",
             param="prompt",
         )
-    return [_prompt(one, model) for one in prompt]
+    return [one_prompt(one, model) for one in prompt]
 
 
-def _prompt(prompt: str | int | Sequence[int | str | list[int]], model: Model) -> Prompt:
-    """A text gets a BOS if it has none, ids are taken as they are."""
+def one_prompt(prompt: str | int | Sequence[int | str | list[int]], model: Model) -> Prompt:
+    """A text gets a BOS if it has none, ids are taken as they are.
+
+    Raises:
+        RequestError: it is none of both, is empty, or an id is none of the vocabulary's.
+    """
     if isinstance(prompt, str):
         ids = model.encode(prompt)
     else:

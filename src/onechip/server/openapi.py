@@ -62,7 +62,7 @@ def _add_neutral(body: type[Body], refs: dict[type, Any], components: dict[str, 
 def _post(question: Question, refs: dict[type, Any]) -> dict[str, Any]:
     content = {"application/json": {"schema": refs[question.reply]}}
     if question.stream is not None:
-        content[question.stream.partition(";")[0]] = {"schema": {"type": "string"}}
+        content[question.stream.partition(";")[0]] = {}
     return {
         "operationId": _name("post", question.path),
         "summary": _summary(question.answer),

@@ -185,7 +185,10 @@ class Tokens(Struct):
 
 
 class Detokenized(Struct):
+    """The text, under vLLM's name and llama.cpp's."""
+
     prompt: str
+    content: str
 
 
 class Health(Struct):

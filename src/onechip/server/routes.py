@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.types import Receive
 
 from onechip.errors import RequestError
-from onechip.server import messages, ollama, replies, responses, schemas
+from onechip.server import llamacpp, messages, ollama, replies, responses, schemas
 from onechip.server.chat import chat_completions
 from onechip.server.completions import completions
 from onechip.server.conversation import chat_prompt
@@ -123,7 +123,8 @@ async def _detokenize(service: Service, body: schemas.DetokenizeBody, _: Receive
 
 def _detokenized(model: Model, ids: Sequence[int]) -> replies.Detokenized:
     check_ids(ids, "tokens", model.tokenizer.vocab_size)
-    return replies.Detokenized(model.tokenizer.decode(ids, skip_special=False))
+    text = model.tokenizer.decode(ids, skip_special=False)
+    return replies.Detokenized(text, text)
 
 
 QUESTIONS = (
@@ -144,6 +145,7 @@ QUESTIONS = (
     Question("/api/chat", ollama.ChatBody, ollama.chat, ollama.ChatReply, NDJSON),
     Question("/api/generate", ollama.GenerateBody, ollama.generate, ollama.GenerateReply, NDJSON),
     Question("/api/show", ollama.ShowBody, ollama.show, ollama.Shown),
+    Question("/completion", llamacpp.NativeBody, llamacpp.completion, llamacpp.NativeReply, EVENT_STREAM),
     Question("/tokenize", schemas.TokenizeBody, _tokenize, replies.Tokens),
     Question("/detokenize", schemas.DetokenizeBody, _detokenize, replies.Detokenized),
 )
@@ -154,10 +156,23 @@ VIEWS = (
     View("/api/tags", ollama.tags, ollama.Tags),
     View("/api/ps", ollama.running, ollama.Running),
     View("/api/version", ollama.version, ollama.Version),
+    View("/props", llamacpp.props, llamacpp.Props),
     View("/health", _health, replies.Health),
     View("/ready", _ready, replies.Readiness),
     View("/metrics", _metrics, None),
 )
+
+ALIASES = {
+    "/chat/completions": "/v1/chat/completions",
+    "/completions": "/completion",
+    "/models": "/v1/models",
+    "/v1/health": "/health",
+    "/ping": "/health",
+}
+"""Further paths that llama.cpp and vLLM have -> the same under the name that it has here."""
+
+GUARDED = ("/v1/", "/api/", "/chat/", "/completion", "/models", "/props")
+"""How paths begin that ask for the key, where there is one."""
 
 _NO_EMBEDDINGS = (
     "There are no embeddings here: this server runs models that write text. Serve an embedding model beside "

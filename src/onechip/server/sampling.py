@@ -177,6 +177,29 @@ def output_limit(limits: Limits, prompt_tokens: int, context: int, largest_conte
     return room if limits.tokens is None else min(limits.tokens, room)
 
 
+def penalties_of_all(
+    last: int | None, asked: tuple[float | None, float | None, float | None], field: str
+) -> tuple[float, float, float]:
+    """Penalties for repetition, presence and frequency that look at the last tokens: -1 or None all, 0 none.
+
+    Args:
+        field: what the client calls `last`.
+
+    Raises:
+        RequestError: they are to look at a part of the tokens only.
+    """
+    repetition, presence, frequency = asked[0] or 1.0, asked[1] or 0.0, asked[2] or 0.0
+    if last == 0:
+        return 1.0, 0.0, 0.0
+    if last is not None and last > 0 and (repetition, presence, frequency) != (1, 0, 0):
+        raise RequestError(
+            f"{field} is {last}, but penalties look at all tokens here: send -1 or leave it out, or 0 for no "
+            "penalties.",
+            param=field,
+        )
+    return repetition, presence, frequency
+
+
 def check_stream(body: GenerationBody) -> None:
     """Raises RequestError for options of a stream that nobody asked for, and for what no stream has."""
     if body.stream_options is not None and not body.stream:

@@ -325,6 +325,8 @@ class CompletionBody(GenerationBody, kw_only=True, forbid_unknown_fields=True):
 class TokenizeBody(Body, kw_only=True, forbid_unknown_fields=True):
     """POST /tokenize, in vLLM's form: a prompt, or messages as for chat."""
 
+    NEUTRAL: ClassVar[Mapping[str, tuple[Any, ...]]] = {"with_pieces": (False,), "parse_special": (True,)}
+    INSTEAD: ClassVar[Mapping[str, str]] = {"with_pieces": "ask for return_token_strs"}
     ALLOWED: ClassVar[Mapping[str, str]] = ChatBody.ALLOWED
 
     model: str | None = None
@@ -335,6 +337,13 @@ class TokenizeBody(Body, kw_only=True, forbid_unknown_fields=True):
     tools: list[Tool] | None = None
     add_generation_prompt: bool = True
     chat_template_kwargs: dict[str, Any] | None = None
+
+    @classmethod
+    def complete(cls, data: dict[str, Any]) -> None:
+        """llama.cpp calls a prompt `content`, and gives it a BOS only where `add_special` says so."""
+        if "content" in data and "prompt" not in data:
+            data["prompt"] = data.pop("content")
+            data["add_special_tokens"] = data.pop("add_special", False)
 
 
 class DetokenizeBody(Body, kw_only=True, forbid_unknown_fields=True):

@@ -34,7 +34,7 @@ from onechip.server.ollama.replies import (
     timestamp,
 )
 from onechip.server.orders import Choices
-from onechip.server.sampling import Limits
+from onechip.server.sampling import Limits, penalties_of_all
 from onechip.server.schemas import Sampling, Tool
 from onechip.server.service import Model, Service
 from onechip.server.streaming import NDJSON, StreamedAnswer, json_line
@@ -135,16 +135,11 @@ def _thinking(think: Think | None) -> Thinking:
 
 
 def _sampling(options: Options) -> Sampling:
-    """Raises RequestError if penalties are to look at a part of the tokens only."""
-    last = options.repeat_last_n
-    penalties = (options.repeat_penalty or 1, options.presence_penalty or 0, options.frequency_penalty or 0)
-    if last and last > 0 and penalties != (1, 0, 0):
-        raise RequestError(
-            f"options.repeat_last_n is {last}, but penalties look at all tokens here: send -1 or leave it "
-            "out, or 0 for no penalties.",
-            param="options.repeat_last_n",
-        )
-    repetition, presence, frequency = (1, 0, 0) if last == 0 else penalties
+    repetition, presence, frequency = penalties_of_all(
+        options.repeat_last_n,
+        (options.repeat_penalty, options.presence_penalty, options.frequency_penalty),
+        "options.repeat_last_n",
+    )
     return Sampling(
         temperature=options.temperature,
         top_k=options.top_k,
