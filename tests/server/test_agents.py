@@ -6,6 +6,7 @@ ollama-ai-provider-v2 in their default settings.
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from typing import Any
 
@@ -199,6 +200,26 @@ def test_messages_say_which_end_an_answer_met(client, engine, limit, reason) -> 
     asked = HI | {"max_tokens": limit, "output_config": form}
     assert client.ask("POST", MESSAGES, asked)[1]["stop_reason"] == reason
     assert client.events(MESSAGES, asked)[-2]["delta"]["stop_reason"] == reason
+
+
+@pytest.mark.parametrize("words", [300, 99_999], ids=["counted", "not even cut into tokens"])
+def test_agents_are_told_that_the_prompt_is_too_long_in_the_words_they_know(client, words) -> None:
+    """Claude Code, opencode, pi and litellm look for these, and then sum the conversation up."""
+    text = " word" * words
+    said = {"messages": [{"role": "user", "content": text}]}
+    for path, asked in (
+        (MESSAGES, said | {"max_tokens": 5}),
+        (RESPONSES, {"input": text}),
+        (CHAT, said),
+        (OLLAMA, said | {"model": "acorn"}),
+    ):
+        status, reply = client.ask("POST", path, asked)
+        error = reply["error"]
+        message = error if isinstance(error, str) else error["message"]
+        assert status == 400
+        assert message.startswith("The prompt is too long: ")
+        if words == 300:
+            assert re.search(r"prompt is too long[^0-9]*(\d+)\s*tokens?\s*>\s*(199)\b", message)
 
 
 def test_options_beside_ollamas_options(client, engine) -> None:

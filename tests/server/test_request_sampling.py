@@ -60,10 +60,10 @@ def test_the_output_fits_in_the_context() -> None:
         output_limit(Limits(41, "max_tokens", exact=True), 60, 100, 100)
     assert output_limit(Limits(41, "max_tokens"), 60, 100, 100) == 40
     assert (caught.value.param, caught.value.code) == ("max_tokens", "context_length_exceeded")
-    with pytest.raises(RequestError, match=r"prompt has 100 tokens, .* is 100 .*: shorten the prompt\.$"):
+    with pytest.raises(RequestError, match=r"prompt is too long: 100 tokens > 99, .* is 100 .*prompt\.$"):
         output_limit(Limits(1, "max_tokens"), 100, 100, 100)
     assert output_limit(Limits(0, "max_tokens"), 100, 100, 100) == 0  # a prompt alone, to be scored
-    with pytest.raises(RequestError, match="prompt has 101 tokens"):
+    with pytest.raises(RequestError, match="prompt is too long: 101 tokens > 100"):
         output_limit(Limits(0, "max_tokens"), 101, 100, 100)
 
 

@@ -191,8 +191,8 @@ def _check_count(messages: Sequence[Message], context: int) -> None:
     """Each message takes a token at least, and some templates take time with the square of their number."""
     if len(messages) > context:
         raise RequestError(
-            f"There are {len(messages)} messages, but the context is {context} tokens for prompt and output "
-            "together, and each message takes some: send fewer.",
+            f"The prompt is too long: {len(messages)} messages, but the context is {context} tokens for "
+            "prompt and output together, and each message takes some: send fewer.",
             param="messages",
             code="context_length_exceeded",
         )

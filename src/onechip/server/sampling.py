@@ -149,7 +149,8 @@ class Limits:
 def output_limit(limits: Limits, prompt_tokens: int, context: int, largest_context: int) -> int:
     """How many tokens the answer may have: as many as were allowed, or the rest of the context.
 
-    Coding agents allow 32,000 in every request, whatever the context is.
+    Coding agents allow 32,000 in every request, whatever the context is. Where the prompt does not fit, they
+    sum the conversation up and go on, if the error has Anthropic's "prompt is too long: 9 tokens > 8".
 
     Args:
         context: tokens of one request that the engine takes, prompt and output together.
@@ -159,12 +160,13 @@ def output_limit(limits: Limits, prompt_tokens: int, context: int, largest_conte
         RequestError: the prompt, or the prompt and what is wanted behind it, do not fit in the context.
     """
     context = min(limits.context or context, context)
-    room = context - prompt_tokens
-    if room < (0 if limits.tokens == 0 else 1):
+    room, least = context - prompt_tokens, 0 if limits.tokens == 0 else 1
+    if room < least:
         larger = f", or start the server with a larger --context (this model takes {largest_context})"
         raise RequestError(
-            f"The prompt has {prompt_tokens} tokens, but the context is {context} tokens for prompt and "
-            f"output together: shorten the prompt{larger if context < largest_context else ''}.",
+            f"The prompt is too long: {prompt_tokens} tokens > {context - least}, since the context is "
+            f"{context} tokens for prompt and output together: shorten the prompt"
+            f"{larger if context < largest_context else ''}.",
             code="context_length_exceeded",
         )
     if limits.exact and limits.tokens is not None and limits.tokens > room:

@@ -63,9 +63,9 @@ class Model:
         context = self.engine.context
         if len(text) > USUAL_TOKEN * context and len(text) > self.tokenizer.longest * context:
             raise RequestError(
-                f"The prompt has {len(text)} characters, but the context is {context} tokens for prompt and "
-                f"output together, and a token has {self.tokenizer.longest} characters at the most: shorten "
-                "the prompt.",
+                f"The prompt is too long: {len(text)} characters, but the context is {context} tokens for "
+                f"prompt and output together, and a token has {self.tokenizer.longest} characters at the "
+                "most: shorten the prompt.",
                 code="context_length_exceeded",
             )
         return self.tokenizer.encode(text, add_bos=True)
