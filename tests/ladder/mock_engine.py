@@ -374,7 +374,7 @@ def serving(engine: Engine) -> Iterator[Engine]:
     task = loop.create_task(engine.serve(0, ready))
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    assert ready.wait(10)
+    assert ready.wait(60)
     try:
         yield engine
     finally:

@@ -110,7 +110,7 @@ def test_the_connection_goes_on_after_an_error_or_says_that_it_ends(client, engi
 
     monkeypatch.setattr("onechip.server.replies.Readiness", fail)
     json_type = {"Content-Type": "application/json"}
-    connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=60)
     connection.connect()
     first = connection.sock
     for method, path, body, headers, status in (

@@ -236,7 +236,7 @@ def test_draining_finishes_what_runs_and_refuses_what_comes(client, server, engi
     running.start()
     wait_until(lambda: bool(engine.requests))
     left: list[int] = []
-    draining = threading.Thread(target=lambda: left.append(service.drain(10)))
+    draining = threading.Thread(target=lambda: left.append(service.drain(60)))
     draining.start()
     wait_until(lambda: service.draining)
     assert client.ask("GET", "/ready")[1]["status"] == "draining"

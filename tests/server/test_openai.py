@@ -164,7 +164,7 @@ def test_an_upgrade_to_websocket_is_refused_quietly(served: Process) -> None:
     said = len(served.log)
     headers = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
     for path in ("/v1/chat/completions", "/nowhere"):
-        connection = http.client.HTTPConnection(served.url.removeprefix("http://"), timeout=20)
+        connection = http.client.HTTPConnection(served.url.removeprefix("http://"), timeout=60)
         connection.request("GET", path, headers=headers)
         with connection.getresponse() as reply:
             assert (reply.status, reply.headers["Connection"]) == (400, "close")
@@ -177,7 +177,7 @@ def test_hanging_up_in_the_middle_of_a_body_is_no_bug(served: Process) -> None:
     said = len(served.log)
     host, port = served.url.removeprefix("http://").split(":")
     head = "POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n"
-    with socket.create_connection((host, int(port)), timeout=20) as connection:
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
         connection.sendall(f"{head}Expect: 100-continue\r\n\r\n".encode())
         assert connection.recv(100).startswith(b"HTTP/1.1 100 ")  # the body is being read
         connection.sendall(b"{")

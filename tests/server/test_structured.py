@@ -204,12 +204,12 @@ class SlowGrammars(Grammars):
         self.may, self.warmed = threading.Event(), threading.Event()
 
     def warm(self) -> None:
-        self.may.wait(10)
+        self.may.wait(60)
         super().warm()
         self.warmed.set()
 
     def regex(self, pattern: str, param: str) -> Grammar:
-        self.warmed.wait(10)
+        self.warmed.wait(60)
         return super().regex(pattern, param)
 
 
@@ -223,7 +223,7 @@ def test_grammars_are_made_ready_when_nobody_asks_anything(engine, soon_quiet) -
     slow.may.set()
 
     def load(_: object) -> Model:
-        assert go.wait(10)
+        assert go.wait(60)
         return replace(model(engine), grammars=slow)
 
     with running(ServeConfig(), load) as (_, served):
@@ -233,7 +233,7 @@ def test_grammars_are_made_ready_when_nobody_asks_anything(engine, soon_quiet) -
         wait_until(lambda: served.state == "ready")
         assert not slow.warmed.wait(0.3)
         served.streams.close("one that runs")
-        assert slow.warmed.wait(10)
+        assert slow.warmed.wait(60)
 
 
 def test_nobody_waits_for_grammars_but_those_who_ask_for_one(engine, soon_quiet) -> None:
@@ -248,4 +248,4 @@ def test_nobody_waits_for_grammars_but_those_who_ask_for_one(engine, soon_quiet)
             assert content(client) == "Sure 42"
             assert not held.done()
             slow.may.set()
-            assert held.result(10) == "42"
+            assert held.result(60) == "42"

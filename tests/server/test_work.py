@@ -33,7 +33,7 @@ class Compiler:
         def slowly(grammars: Grammars, param: str) -> Grammar:
             self.count += 1
             self.began.set()
-            assert self.go.wait(20)
+            assert self.go.wait(120)
             return compiled(grammars, param)
 
         monkeypatch.setattr(Grammars, "json_object", slowly)
@@ -94,9 +94,9 @@ def test_draining_waits_for_what_the_engine_does_not_have_yet(client, server, mo
     service, compiler = server[1], Compiler(monkeypatch)
     with ThreadPoolExecutor() as pool:
         asked = pool.submit(client.ask, "POST", CHAT, FORMED)
-        assert compiler.began.wait(10)
+        assert compiler.began.wait(60)
         assert service.running == 1
-        left = pool.submit(service.drain, 20)
+        left = pool.submit(service.drain, 60)
         wait_until(lambda: service.draining)
         assert "shutting down" in error_of(client.ask("POST", CHAT, HI), 503, "server_error")["message"]
         assert not left.done()
@@ -108,7 +108,7 @@ def test_draining_waits_for_what_the_engine_does_not_have_yet(client, server, mo
 def test_what_nobody_waits_for_is_not_begun(client, server, monkeypatch) -> None:
     """Two threads compile; of five clients that hang up, three would have had to wait for one."""
     service, compiler = server[1], Compiler(monkeypatch)
-    connections = [http.client.HTTPConnection("127.0.0.1", client.port, timeout=20) for _ in range(5)]
+    connections = [http.client.HTTPConnection("127.0.0.1", client.port, timeout=60) for _ in range(5)]
     for connection in connections:
         connection.request("POST", CHAT, json.dumps(FORMED), {"Content-Type": "application/json"})
     wait_until(lambda: (compiler.count, service.running) == (2, 5))
@@ -124,7 +124,7 @@ def test_stopping_ends_what_the_engine_does_not_have_yet(client, server, monkeyp
     service, compiler = server[1], Compiler(monkeypatch)
     with ThreadPoolExecutor() as pool:
         asked = pool.submit(client.ask, "POST", CHAT, FORMED)
-        assert compiler.began.wait(10)
+        assert compiler.began.wait(60)
         service.stop()
         assert "stopped" in error_of(asked.result(), 503, "server_error")["message"]
         assert service.running == 0

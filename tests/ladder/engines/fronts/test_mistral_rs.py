@@ -96,7 +96,7 @@ def runner(monkeypatch: pytest.MonkeyPatch) -> Iterator[Runner]:
 
 
 def ask(runner: Any, path: str, body: dict[str, Any] | None = None) -> tuple[int, bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", runner.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", runner.port, timeout=60)
     try:
         connection.request(
             "GET" if body is None else "POST", path, None if body is None else json.dumps(body)
