@@ -81,7 +81,7 @@ def test_what_is_asked_for(client, engine) -> None:
     assert prompt_of(request) == "Hi"
     assert (sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p) == (0.5, 9, 0.8, 0.1)
     assert (sampling.seed, sampling.repetition_penalty, sampling.ignore_eos) == (5, 1.5, True)
-    client.ask("POST", PATH, {"prompt": "Hi", "n_predict": -1, "repeat_penalty": 1.5, "repeat_last_n": 0})
+    client.ask("POST", PATH, {"prompt": "Hi", "max_tokens": -1, "repeat_penalty": 1.5, "repeat_last_n": 0})
     request = engine.requests[1]
     assert request.sampling.max_tokens == engine.context - len(request.prompt)
     assert request.sampling.repetition_penalty == 1
@@ -102,7 +102,7 @@ def test_what_is_asked_for(client, engine) -> None:
         ({"mirostat": 2}, "mirostat"),
         ({"grammar": 'root ::= "a"', "json_schema": {}}, "grammar"),
         ({"prompt": [TOKENIZER.vocab_size]}, "prompt"),
-        ({"max_tokens": 5}, "max_tokens"),
+        ({"max_tokens": 5}, "max_tokens"),  # beside n_predict
     ],
 )
 def test_refusals_name_the_field(client, engine, fields, param) -> None:

@@ -96,6 +96,12 @@ class NativeBody(Body, kw_only=True, forbid_unknown_fields=True):
     id_slot: int | None = None
     n_keep: int | None = None
 
+    @classmethod
+    def complete(cls, data: dict[str, Any]) -> None:
+        """llama.cpp takes OpenAI's name of the limit too."""
+        if "max_tokens" in data and "n_predict" not in data:
+            data["n_predict"] = data.pop("max_tokens")
+
 
 class NativePart(Struct):
     """An event of a stream. `tokens_evaluated` are those of the prompt."""
