@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onechip.engine import sampling
-from onechip.engine.sampling import SamplingRows
+from onechip.engine.sampling import SamplingRows, likeliest
 from onechip.engine.types import NO_TOKEN, SamplingParams
 
 VOCABULARY = 50
@@ -209,3 +209,17 @@ def test_a_softcap_does_not_lift_what_is_banned() -> None:
     banned = jnp.tile(jnp.arange(VOCABULARY - 1), (64, 1))
     chosen = jax.jit(sampling.choose, static_argnums=4)(scores, params.draw, jnp.arange(64), banned, 1.0)
     assert set(chosen.tolist()) == {VOCABULARY - 1}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.sampled_from([20, 127, 128, 129, 3000]), st.integers(1, 20))
+def test_the_likeliest_are_those_of_top_k_also_where_many_are_equal(
+    seed: int, vocabulary: int, different: int
+) -> None:
+    scores = jnp.asarray(
+        np.random.default_rng(seed).integers(0, different, (3, vocabulary)).astype(np.float32)
+    )
+    for found, truth in zip(
+        jax.jit(likeliest, static_argnums=1)(scores, 20), jax.lax.top_k(scores, 20), strict=True
+    ):
+        np.testing.assert_array_equal(found, truth)
