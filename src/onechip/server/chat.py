@@ -63,17 +63,18 @@ async def chat_completions(service: Service, body: ChatBody, receive: Receive) -
     model = service.model(body.model)
     request_id, created = f"chatcmpl-{secrets.token_hex(16)}", int(time.time())
     group = await begin(service, model, partial(_asked, body, logprobs), request_id)
+    shown_id = f"chatcmpl-{body.request_id}" if body.request_id else request_id
     names = TokenNames(model.tokenizer, bool(body.return_tokens_as_token_ids))
     tokens = [ChatTokens(body, generation.answer, names) for generation in group.choices]
     prompt_ids = list(group.prompts[0]) if body.return_token_ids else UNSET
-    reply = ChatCompletion(request_id, created, service.config.model_id, [], group.usage)
+    reply = ChatCompletion(shown_id, created, service.config.model_id, [], group.usage)
     if body.stream:
         chunks = [ChatChunks(body, reply, place, told, prompt_ids) for place, told in enumerate(tokens)]
         return chunk_stream(group, chunks, body.stream_options)
     for place, deltas in enumerate(await group.whole(receive)):
         generation = group.choices[place]
         finish = _finish(body, generation.answer.finish or "error")
-        choice = ChatChoice(index=place, message=_message(deltas), finish_reason=finish)
+        choice = ChatChoice(index=place, message=_message(_shown(body, deltas)), finish_reason=finish)
         tokens[place].tell(choice)
         choice.error = choice_failure(generation.failure)
         reply.choices.append(choice)
@@ -115,7 +116,7 @@ def call_rule(choice: ToolChoice | None, parallel: bool | None = None) -> CallRu
 def _thinking(body: ChatBody) -> Thinking:
     """A number comes before what an effort sets. Raises RequestError if there are two numbers."""
     thinking = Thinking.of_effort(body.reasoning_effort, "reasoning_effort")
-    fields = ("thinking_token_budget", "thinking_budget_tokens")
+    fields = ("thinking_token_budget", "thinking_budget_tokens", "reasoning_budget_tokens")
     given = [(field, budget) for field in fields if (budget := getattr(body, field)) is not None]
     if len({budget for _, budget in given}) > 1:
         said = " and ".join(f"{field} is {budget}" for field, budget in given)
@@ -147,6 +148,13 @@ class ChatTokens:
             choice.logprobs = ChatLogprobs(token_logprobs(self._names, ids, told))
         if self._ids:
             choice.token_ids = ids
+
+
+def _shown(body: ChatBody, deltas: Sequence[Delta]) -> Sequence[Delta]:
+    """Those of `deltas` that the client wants to see."""
+    if body.include_reasoning is not False:
+        return deltas
+    return [delta for delta in deltas if not isinstance(delta, Reasoning)]
 
 
 def _message(deltas: Sequence[Delta]) -> ChatMessage:
@@ -196,7 +204,7 @@ class ChatChunks:
 
     def window(self, deltas: Sequence[Delta]) -> list[ChatChunkChoice]:
         events: list[ChatDelta] = []
-        for delta in deltas:
+        for delta in _shown(self._body, deltas):
             if isinstance(delta, Text):
                 events.append(ChatDelta(content=delta.text))
             elif isinstance(delta, Reasoning):

@@ -49,7 +49,8 @@ async def completions(service: Service, body: CompletionBody, receive: Receive) 
             structure=structure_of(body),
             choices=choices,
         )
-    reply = TextCompletion(request_id, created, service.config.model_id, [])
+    shown_id = f"cmpl-{body.request_id}" if body.request_id else request_id
+    reply = TextCompletion(shown_id, created, service.config.model_id, [])
     form = TextForm(body, model.tokenizer, prompts, group, reply)
     if body.stream:
         return chunk_stream(group, form.chunks(), body.stream_options)

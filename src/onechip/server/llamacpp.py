@@ -18,8 +18,9 @@ from onechip.server.completions import one_prompt
 from onechip.server.conversation import begin_text
 from onechip.server.errors import json_response, openai_error
 from onechip.server.generation import Generation
+from onechip.server.neutral import LLAMA_CPP
 from onechip.server.orders import Choices
-from onechip.server.sampling import Limits, penalties_of_all
+from onechip.server.sampling import Limits
 from onechip.server.schemas import (
     Body,
     Penalty,
@@ -40,8 +41,6 @@ from onechip.server.structure import Structure, schema_of
 from onechip.server.work import apart
 
 _RANDOM_SEEDS = (-1, 2**32 - 1)
-_OFF: tuple[Any, ...] = (0, 0.0)
-_ONE: tuple[Any, ...] = (1, 1.0)
 
 
 class NativeBody(Body, kw_only=True, forbid_unknown_fields=True):
@@ -51,24 +50,9 @@ class NativeBody(Body, kw_only=True, forbid_unknown_fields=True):
     """
 
     NEUTRAL: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        "dry_multiplier": _OFF,
-        "dynatemp_range": _OFF,
+        **LLAMA_CPP,
         "logit_bias": ([], {}),
-        "lora": ([],),
-        "min_keep": _OFF,
-        "mirostat": _OFF,
-        "n_cmpl": _ONE,
-        "n_indent": _OFF,
-        "n_probs": _OFF,
-        "post_sampling_probs": (False,),
-        "response_fields": ([],),
-        "return_progress": (False,),
-        "return_tokens": (False,),
-        "samplers": (),
-        "t_max_predict_ms": (*_OFF, -1),
-        "timings_per_token": (False,),
-        "typical_p": _ONE,
-        "xtc_probability": _OFF,
+        "n_cmpl": (1, 1.0),
     }
     INSTEAD: ClassVar[Mapping[str, str]] = {
         "logit_bias": "ask /v1/completions",
@@ -166,11 +150,6 @@ async def completion(service: Service, body: NativeBody, receive: Receive) -> Re
 
 
 def _sampling(body: NativeBody) -> Sampling:
-    repetition, presence, frequency = penalties_of_all(
-        body.repeat_last_n,
-        (body.repeat_penalty, body.presence_penalty, body.frequency_penalty),
-        "repeat_last_n",
-    )
     return Sampling(
         temperature=body.temperature,
         top_k=body.top_k,
@@ -179,9 +158,10 @@ def _sampling(body: NativeBody) -> Sampling:
         seed=None if body.seed in _RANDOM_SEEDS else body.seed,
         stop=body.stop,
         ignore_eos=body.ignore_eos,
-        repetition_penalty=repetition,
-        presence_penalty=presence,
-        frequency_penalty=frequency,
+        repetition_penalty=body.repeat_penalty,
+        presence_penalty=body.presence_penalty,
+        frequency_penalty=body.frequency_penalty,
+        repeat_last_n=body.repeat_last_n,
     )
 
 

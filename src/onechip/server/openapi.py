@@ -15,6 +15,7 @@ import msgspec
 import onechip
 from onechip.errors import OnechipError
 from onechip.server.errors import error_body
+from onechip.server.neutral import ANY
 from onechip.server.routes import QUESTIONS, VIEWS, Question, View
 from onechip.server.schemas import Body
 
@@ -48,10 +49,12 @@ def document() -> dict[str, Any]:
 
 
 def _add_neutral(body: type[Body], refs: dict[type, Any], components: dict[str, Any]) -> None:
-    """List the fields that are taken if they ask for nothing."""
+    """List the fields that are taken if they ask for nothing, and other servers' names of fields."""
     properties = components[refs[body]["$ref"].rpartition("/")[2]]["properties"]
     for name, values in body.NEUTRAL.items():
-        properties.setdefault(name, {"enum": [None, *values]})
+        properties.setdefault(name, {} if values is ANY else {"enum": [None, *values]})
+    for name, field in body.OTHER_NAMES.items():
+        properties[name] = properties[field]
     for name, inner in body.NESTED.items():
         ref = next(choice["$ref"] for choice in properties[name]["anyOf"] if "$ref" in choice)
         nested = components[ref.rpartition("/")[2]]["properties"]

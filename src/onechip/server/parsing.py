@@ -12,6 +12,7 @@ import msgspec
 
 from onechip.errors import RequestError
 from onechip.models.json_text import decode_json
+from onechip.server.neutral import ANY
 from onechip.server.nulls import drop_nulls
 from onechip.server.schemas import Body
 
@@ -34,6 +35,7 @@ def parse(body: bytes, type: type[T]) -> T:
     if not isinstance(data, dict):
         raise RequestError(f"The body must be a JSON object, not {_shown(data)}.")
     drop_nulls(data, type)
+    _rename(data, type)
     type.complete(data)
     _remove_unsupported(data, type)
     for name, inner in type.NESTED.items():
@@ -52,6 +54,14 @@ def _check_encoding(body: bytes) -> None:
     # JSON begins with an ASCII character; in wider encodings that has a zero byte for a neighbour.
     if body.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in body[:2]:
         raise RequestError("The body is in UTF-16 or UTF-32: send UTF-8.")
+
+
+def _rename(data: dict[str, Any], type: type[Body]) -> None:
+    """Give fields our names. Raises RequestError for two names of one field with two values."""
+    for name in [name for name in data if name in type.OTHER_NAMES]:
+        value, field = data.pop(name), type.OTHER_NAMES[name]
+        if data.setdefault(field, value) != value:
+            raise RequestError(f"{name} and {field} are two names of one thing; leave one out.", param=name)
 
 
 def _remove_unsupported(data: dict[str, Any], type: type[Body], prefix: str = "") -> None:
@@ -82,6 +92,8 @@ def _remove_unsupported(data: dict[str, Any], type: type[Body], prefix: str = ""
 
 def _is_neutral(value: Any, neutral: tuple[Any, ...]) -> bool:
     """Whether `value` asks for nothing; 0 and false are different values, 0 and 0.0 are not."""
+    if neutral is ANY:
+        return True
     same = (value == other and isinstance(value, bool) == isinstance(other, bool) for other in neutral)
     return any(same)
 

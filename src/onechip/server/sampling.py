@@ -37,6 +37,8 @@ def sampling_params(
         )
     check_ids(body.stop_token_ids or (), "stop_token_ids", vocab_size)
     seed = secrets.randbits(32) if body.seed is None else body.seed
+    asked = body.repetition_penalty, body.presence_penalty, body.frequency_penalty
+    repetition, presence, frequency = penalties_of_all(body.repeat_last_n, asked, "repeat_last_n")
     return SamplingParams(
         temperature=_given(body.temperature, defaults.temperature),
         top_k=max(_given(body.top_k, defaults.top_k), 0),
@@ -47,9 +49,9 @@ def sampling_params(
         min_tokens=min_tokens,
         stop_token_ids=tuple(dict.fromkeys(body.stop_token_ids or ())),
         ignore_eos=bool(body.ignore_eos),
-        frequency_penalty=body.frequency_penalty or 0.0,
-        presence_penalty=body.presence_penalty or 0.0,
-        repetition_penalty=_given(body.repetition_penalty, 1.0),
+        frequency_penalty=frequency,
+        presence_penalty=presence,
+        repetition_penalty=repetition,
         logit_bias=_logit_bias(body.logit_bias or {}, vocab_size),
     )
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from onechip.engine.types import MAX_LOGIT_BIAS, MAX_LOGPROBS
+from onechip.server import neutral
 
 Temperature = Annotated[float, Meta(ge=0, le=2)]
 Share = Annotated[float, Meta(ge=0, le=1)]
@@ -36,12 +37,14 @@ class Body(Struct, kw_only=True, forbid_unknown_fields=True):
         NEUTRAL: fields that we do not support -> values that ask for nothing.
         ALLOWED: path of a field with listed values (without indices) -> how errors say what may stand there.
         INSTEAD: unsupported field -> what to do instead; else it is to be left out.
+        OTHER_NAMES: other servers' name of a field -> ours.
         NESTED: fields that hold a Body.
     """
 
     NEUTRAL: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
     ALLOWED: ClassVar[Mapping[str, str]] = {}
     INSTEAD: ClassVar[Mapping[str, str]] = {}
+    OTHER_NAMES: ClassVar[Mapping[str, str]] = {}
     NESTED: ClassVar[Mapping[str, type[Body]]] = {}
 
     @classmethod
@@ -57,7 +60,10 @@ class StreamOptions(Struct, forbid_unknown_fields=True):
 
 
 class Sampling(Body, kw_only=True, forbid_unknown_fields=True):
-    """How tokens are chosen and when an answer ends, whichever protocol says it."""
+    """How tokens are chosen and when an answer ends, whichever protocol says it.
+
+    `repeat_last_n` is llama.cpp's: how many tokens penalties look at, -1 all, 0 none.
+    """
 
     temperature: Temperature | None = None
     top_p: PositiveShare | None = None
@@ -72,6 +78,7 @@ class Sampling(Body, kw_only=True, forbid_unknown_fields=True):
     frequency_penalty: Penalty | None = None
     presence_penalty: Penalty | None = None
     repetition_penalty: RepetitionPenalty | None = None
+    repeat_last_n: Annotated[int, Meta(ge=-1, lt=2**31)] | None = None
     logit_bias: LogitBias | None = None
     bad_words: Annotated[list[StopString], Meta(max_length=1024)] | None = None
     allowed_token_ids: Annotated[list[TokenId], Meta(min_length=1)] | None = None
@@ -104,6 +111,7 @@ class JsonSchemaFormat(Struct, tag_field="type", tag="json_schema", forbid_unkno
 
 
 ResponseFormat = TextFormat | JsonObjectFormat | JsonSchemaFormat
+CacheRetention = Literal["in_memory", "in-memory", "24h"]
 SchemaOrText = dict[str, Any] | str
 
 
@@ -124,38 +132,46 @@ class StructuredOutputs(Body, kw_only=True, forbid_unknown_fields=True):
     json_object: bool | None = None
 
 
+class TypedGrammar(Struct, forbid_unknown_fields=True):
+    """mistral.rs's: a schema, or a text."""
+
+    type: Literal["regex", "json_schema", "lark"]
+    value: SchemaOrText
+
+
 class GenerationBody(Sampling, kw_only=True, forbid_unknown_fields=True):
     """What chat and plain completions have in common.
 
-    `user`, `metadata`, `safety_identifier`, `prompt_cache_key` are the caller's own labels: taken, not used.
-    So is vLLM's `guided_decoding_backend`, the library that shall hold an answer to its form.
+    `user`, `metadata`, `safety_identifier`, `prompt_cache_key`, `prompt_cache_retention` are the caller's own
+    labels and wishes about time: taken, not used. So is vLLM's `guided_decoding_backend`, the library that
+    shall hold an answer to its form. `request_id` is vLLM's: what the answer's id ends with.
     """
 
     NEUTRAL: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        **neutral.OPENAI,
+        **neutral.LLAMA_CPP,
+        **neutral.VLLM_AND_SGLANG,
         "best_of": (1,),
         "echo": (False,),
         "suffix": ("",),
-        "store": (False,),
-        "modalities": (["text"],),
-        "service_tier": ("auto", "default"),
         "continue_final_message": (False,),
-        "spaces_between_special_tokens": (True,),
         "add_special_tokens": (),
-        "audio": (),
-        "prediction": (),
         "reasoning_effort": (),
         "thinking_token_budget": (),
         "thinking_budget_tokens": (),
-        "verbosity": ("medium",),
-        "web_search_options": (),
-        "functions": (),
-        "function_call": (),
-        "length_penalty": (1, 1.0),
-        "use_beam_search": (False,),
-        "priority": (0,),
+        "reasoning_budget_tokens": (),
     }
 
-    ALLOWED: ClassVar[Mapping[str, str]] = {"response_format.type": "text, json_object or json_schema"}
+    INSTEAD: ClassVar[Mapping[str, str]] = {"n_probs": "ask with logprobs"}
+    OTHER_NAMES: ClassVar[Mapping[str, str]] = {
+        "no_stop_trim": "include_stop_str_in_output",
+        "repeat_penalty": "repetition_penalty",
+        "rid": "request_id",
+    }
+    ALLOWED: ClassVar[Mapping[str, str]] = {
+        "response_format.type": "text, json_object or json_schema",
+        "grammar.type": "regex, json_schema or lark",
+    }
     NESTED: ClassVar[Mapping[str, type[Body]]] = {"structured_outputs": StructuredOutputs}
 
     model: str | None = None
@@ -170,6 +186,8 @@ class GenerationBody(Sampling, kw_only=True, forbid_unknown_fields=True):
     metadata: dict[str, str] | None = None
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
+    prompt_cache_retention: CacheRetention | None = None
+    request_id: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
     response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = None
     guided_json: SchemaOrText | None = None
@@ -177,7 +195,9 @@ class GenerationBody(Sampling, kw_only=True, forbid_unknown_fields=True):
     guided_choice: list[str] | None = None
     guided_grammar: str | None = None
     guided_decoding_backend: str | None = None
-    grammar: str | None = None
+    regex: str | None = None
+    ebnf: str | None = None
+    grammar: str | TypedGrammar | None = None
     json_schema: SchemaOrText | None = None
 
 
@@ -286,8 +306,12 @@ ToolChoice = ChoiceMode | NamedTool | AllowedToolChoice
 
 
 class ChatBody(GenerationBody, kw_only=True, forbid_unknown_fields=True):
-    """POST /v1/chat/completions. The budget of thoughts has vLLM's name or llama.cpp's."""
+    """POST /v1/chat/completions. The budget of thoughts has vLLM's name or one of llama.cpp's.
 
+    `include_reasoning` is vLLM's: whether the answer shows its thoughts.
+    """
+
+    NEUTRAL: ClassVar[Mapping[str, tuple[Any, ...]]] = {**GenerationBody.NEUTRAL, **neutral.CHAT}
     ALLOWED: ClassVar[Mapping[str, str]] = {
         **GenerationBody.ALLOWED,
         "messages[].role": "system, developer, user, assistant or tool",
@@ -309,12 +333,18 @@ class ChatBody(GenerationBody, kw_only=True, forbid_unknown_fields=True):
     reasoning_effort: Effort | None = None
     thinking_token_budget: ThinkingBudget | None = None
     thinking_budget_tokens: ThinkingBudget | None = None
+    reasoning_budget_tokens: ThinkingBudget | None = None
+    include_reasoning: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
 
 
 class CompletionBody(GenerationBody, kw_only=True, forbid_unknown_fields=True):
     """POST /v1/completions. `prompt`: a text or a list of token ids, or a list of several."""
 
+    NEUTRAL: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        **GenerationBody.NEUTRAL,
+        "add_special_tokens": (True,),
+    }
     prompt: str | list[int | str | list[int]]
     max_tokens: Annotated[int, Meta(ge=0)] | None = None
     best_of: ChoiceCount | None = None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from onechip.errors import RequestError
 from onechip.models.json_text import decode_json
-from onechip.server.schemas import GenerationBody, JsonObjectFormat, JsonSchemaFormat
+from onechip.server.schemas import GenerationBody, JsonObjectFormat, JsonSchemaFormat, TypedGrammar
 from onechip.server.work import GRAMMARS
 
 if TYPE_CHECKING:
@@ -50,14 +50,14 @@ class Structure:
 
 
 def structure_of(body: GenerationBody) -> Structure | None:
-    """What a body of OpenAI's asks for, in its own field or in those of vLLM and llama.cpp.
+    """What a body of OpenAI's asks for, in its own field or in those of other servers.
 
     The same may be said twice: guidance says it under vLLM's old name and under its new one.
 
     Raises:
         RequestError: it asks for several things at once, or for a schema that is no JSON.
     """
-    asked = [*_response_format(body), *_structured_outputs(body), *_single_fields(body)]
+    asked = [*_response_format(body), *_structured_outputs(body), *_single_fields(body), *_typed(body)]
     others = [one for one in asked[1:] if (one.kind, one.content) != (asked[0].kind, asked[0].content)]
     if others:
         names = " and ".join(one.param for one in (asked[0], *others))
@@ -105,7 +105,7 @@ def _structured_outputs(body: GenerationBody) -> list[Structure]:
 
 
 def _single_fields(body: GenerationBody) -> list[Structure]:
-    """vLLM's older fields and llama.cpp's."""
+    """vLLM's older fields, SGLang's and llama.cpp's."""
     found = [
         schema_of(value, name)
         for name in ("guided_json", "json_schema")
@@ -115,9 +115,25 @@ def _single_fields(body: GenerationBody) -> list[Structure]:
         "guided_regex": "regex",
         "guided_choice": "choice",
         "guided_grammar": "ebnf",
+        "regex": "regex",
+        "ebnf": "ebnf",
         "grammar": "ebnf",
     }
     values = {name: getattr(body, name) for name in kinds}
     return found + [
-        Structure(kinds[name], value, name) for name, value in values.items() if value is not None
+        Structure(kinds[name], value, name)
+        for name, value in values.items()
+        if value is not None and not isinstance(value, TypedGrammar)
     ]
+
+
+def _typed(body: GenerationBody) -> list[Structure]:
+    """mistral.rs's grammar."""
+    asked, param = body.grammar, "grammar.value"
+    if not isinstance(asked, TypedGrammar):
+        return []
+    if asked.type == "json_schema":
+        return [schema_of(asked.value, param)]
+    if not isinstance(asked.value, str):
+        raise RequestError(f"{param} must be a text where grammar.type is {asked.type}.", param=param)
+    return [Structure("regex" if asked.type == "regex" else "ebnf", asked.value, param)]

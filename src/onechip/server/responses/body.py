@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 
 from onechip.server.schemas import (
     Body,
+    CacheRetention,
     ChoiceMode,
     Count,
     Effort,
@@ -191,7 +192,7 @@ class ResponsesBody(Sampling, kw_only=True, forbid_unknown_fields=True):
     client_metadata: dict[str, Any] | None = None
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
-    prompt_cache_retention: Literal["in_memory", "24h"] | None = None
+    prompt_cache_retention: CacheRetention | None = None
 
     @classmethod
     def complete(cls, data: dict[str, Any]) -> None:
