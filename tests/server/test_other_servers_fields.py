@@ -122,6 +122,14 @@ def test_thoughts_are_hidden_and_counted(client, engine) -> None:
     assert len(deltas) >= len(thinking)  # each window is an event, so that tokens can be timed
 
 
+@pytest.mark.parametrize("field", ["logprobs", "return_token_ids"])
+def test_thoughts_are_not_hidden_where_each_token_is_told_of(client, engine, field) -> None:
+    error = error_of(client.ask("POST", CHAT, HI | {"include_reasoning": False, field: True}), 400)
+    assert (error["param"], field in error["message"]) == ("include_reasoning", True)
+    answer(client, CHAT, HI | {"include_reasoning": False, field: False})
+    assert len(engine.requests) == 1
+
+
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 
 

@@ -59,6 +59,7 @@ async def chat_completions(service: Service, body: ChatBody, receive: Receive) -
         OnechipError: the request is wrong, or the engine does not take it.
     """
     check_stream(body)
+    _check_hidden(body)
     logprobs = likeliest(body.logprobs, body.top_logprobs)
     model = service.model(body.model)
     request_id, created = f"chatcmpl-{secrets.token_hex(16)}", int(time.time())
@@ -148,6 +149,17 @@ class ChatTokens:
             choice.logprobs = ChatLogprobs(token_logprobs(self._names, ids, told))
         if self._ids:
             choice.token_ids = ids
+
+
+def _check_hidden(body: ChatBody) -> None:
+    """Raises RequestError if thoughts are to be hidden, but their tokens to be told of."""
+    for field in ("logprobs", "return_token_ids"):
+        if body.include_reasoning is False and getattr(body, field):
+            raise RequestError(
+                f"include_reasoning is false, but {field} tells of every token, those of thoughts too; leave "
+                "one out.",
+                param="include_reasoning",
+            )
 
 
 def _shown(body: ChatBody, deltas: Sequence[Delta]) -> Sequence[Delta]:
