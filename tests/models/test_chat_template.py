@@ -310,3 +310,67 @@ def test_acorns_template_takes_as_long_for_each_message_of_a_long_conversation()
 
     _, few, more, many = map(python_calls, (1, 10, 20, 30))  # the first fills caches
     assert many - more == more - few
+
+
+LLAMA3 = (
+    "{{ bos_token }}{% for m in messages %}<|start_header_id|>{{ m['role'] }}<|end_header_id|>\n\n"
+    "{{ m['content'] | trim }}<|eot_id|>{% endfor %}"
+    "{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}"
+)
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+BEGUN = [
+    "4",
+    "It is 4",
+    "Hi",
+    "model",
+    "assistant",
+    "It is ",
+    "It is\n\n",
+    " is it",
+    "\n4",
+    "\n",
+    "漢",
+    "{",
+    "<turn|",
+]
+
+
+def begun(content: Any, **more: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": content, **more}
+
+
+@pytest.mark.parametrize("text", BEGUN)
+@pytest.mark.parametrize("other", [None, LLAMA3, CHATML, PARTS_ONLY], ids=["", "llama", "chatml", "parts"])
+def test_a_begun_answer_stands_where_it_would_be_written(template, other, text) -> None:
+    used = ChatTemplate(other, {"bos_token": "<s>"}) if other else template
+    for before in ([HI], [{"role": "system", "content": "4"}, HI, begun("4"), HI]):
+        prompt = f"{used.render(before)}{text}"
+        if other == PARTS_ONLY:  # it has no generation prompt
+            prompt = f"{used.render(before)}[assistant]{text}"
+        assert used.render_begun([*before, begun(text)]) == prompt
+        assert used.render_begun([*before, begun([{"type": "text", "text": text}])]) == prompt
+
+
+def test_a_begun_answer_behind_thoughts_results_and_other_parts(template: ChatTemplate) -> None:
+    thought = template.render_begun([HI, begun("It", reasoning="Hm.")], enable_thinking=True)
+    assert thought == template.render([HI], enable_thinking=True) + "<|channel>thought\nHm.\n<channel|>It"
+    answered = [HI, call(ARGUMENTS), RESULT]
+    assert (
+        template.render_begun([*answered, begun("It is ")], TOOLS)
+        == f"{template.render(answered, TOOLS)}It is "
+    )
+    parts = [{"type": "text", "text": "One. "}, {"type": "text", "text": "Two, "}]
+    assert template.render_begun([HI, begun(parts)]) == f"{template.render([HI])}One.Two, "
+
+
+@pytest.mark.parametrize("text", ["A<channel|>B", "<|channel>thought\nHm."])
+def test_a_begun_answer_that_the_template_cuts_is_refused(template: ChatTemplate, text: str) -> None:
+    with pytest.raises(RequestError, match="does not print its text as it stands; change it"):
+        template.render_begun([HI, begun(text)])
+    with pytest.raises(RequestError, match="does not print its text"):
+        ChatTemplate(
+            "{% for m in messages if m.role == 'user' %}{{ m.content }}{% endfor %}", {}
+        ).render_begun([HI, begun("4")])

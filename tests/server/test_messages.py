@@ -171,7 +171,6 @@ def said(role: str, **block: Any) -> dict[str, Any]:
         ({"stop_sequence": "x"}, "Unknown field: stop_sequence; did you mean stop_sequences?"),
         (said("user", type="image", source={}), "reads text only"),
         (said("user", type="tool_result", tool_use_id="x"), "no such call before it"),
-        (said("assistant", type="text", text="Sure,"), "end with a user's message"),
     ],
 )
 def test_refusals_name_field_value_and_mend(client, engine, fields, words) -> None:

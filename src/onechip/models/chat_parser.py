@@ -102,6 +102,7 @@ class ChatParser:
         tools: Sequence[Mapping[str, Any]] | None,
         prompt_ids: Sequence[int],
         skip_special: bool = True,
+        begun: str = "",
     ) -> None:
         """Get ready for the first token after the prompt.
 
@@ -109,9 +110,10 @@ class ChatParser:
             tools: OpenAI's tool definitions; without any, call markers mean nothing.
             prompt_ids: the prompt, to see whether it ends inside the thought channel.
             skip_special: leave special tokens that are no markers out of the text.
+            begun: the text that the answer begins with in the prompt.
         """
         self._schemas = {tool["function"]["name"]: tool["function"].get("parameters") for tool in tools or ()}
-        self._decoder = tokenizer.stream(skip_special)
+        self._decoder = tokenizer.stream(skip_special, continued=bool(begun))
         self._markers = _markers(tokenizer, calls=bool(tools))
         self.reasoning_tokens = 0
         self._state: _State = "content"

@@ -35,6 +35,8 @@ _FAILURES = (TypeError, ValueError, LookupError, AttributeError, RecursionError)
 """What templates raise beside jinja2's own errors when they meet what they were not written for."""
 
 _PROBE = "Xylem"
+_EDGE = "XylemEdge"
+"""Stands at an end of the text that is to be continued, so that it is found again and not trimmed."""
 
 
 class ChatTemplate:
@@ -121,6 +123,33 @@ class ChatTemplate:
                 f"The chat template can make nothing of the {said}: {error}.", param="messages"
             ) from None
 
+    def render_begun(
+        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None = None, **kwargs: Any
+    ) -> str:
+        """The prompt of an answer that begins with the text of the last message, which it ends with.
+
+        As in transformers' `continue_final_message`, but blanks at its ends are kept where the template trims
+        them.
+
+        Args:
+            messages, tools, kwargs: as for `render`.
+
+        Raises:
+            RequestError: as `render`; or the template does not print that text as it stands.
+        """
+        text = last_text(messages[-1])
+        shown = f"{_EDGE}{text}" if text[:1].isspace() else text
+        marked = [*messages[:-1], _with_last_text(messages[-1], f"{shown}{_EDGE}")]
+        rendered = self.render(marked, tools, add_generation_prompt=False, **kwargs)
+        prompt, found, _ = rendered.rpartition(_EDGE)
+        if not (found and prompt.endswith(shown)):
+            raise RequestError(
+                "messages ends with an answer that cannot be continued, since the chat template of this "
+                "model does not print its text as it stands; change it, or end with a user's message.",
+                param="messages",
+            )
+        return prompt.removesuffix(shown) + text
+
     def _rendered(
         self,
         messages: Sequence[Message],
@@ -179,6 +208,20 @@ class ChatTemplate:
             return message
         names = self._words & {"reasoning", "reasoning_content"} or self._words & {"thinking"}
         return {**message, **dict.fromkeys(names, thoughts)}
+
+
+def last_text(message: Message) -> str:
+    """The text with which a message ends; "" if it has none."""
+    content = message.get("content")
+    return content[-1]["text"] if content and not isinstance(content, str) else content or ""
+
+
+def _with_last_text(message: Message, text: str) -> Message:
+    """`message` with another `last_text`."""
+    content = message["content"]
+    if isinstance(content, str):
+        return {**message, "content": text}
+    return {**message, "content": [*content[:-1], {**content[-1], "text": text}]}
 
 
 class _Generation(jinja2.ext.Extension):

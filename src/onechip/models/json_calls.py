@@ -35,17 +35,22 @@ class JsonCallParser:
     reasoning_tokens = 0
 
     def __init__(
-        self, tokenizer: Tokenizer, tools: Sequence[Mapping[str, Any]], skip_special: bool = True
+        self,
+        tokenizer: Tokenizer,
+        tools: Sequence[Mapping[str, Any]],
+        skip_special: bool = True,
+        begun: str = "",
     ) -> None:
         """Get ready for the first token after the prompt.
 
         Args:
             tools: OpenAI's tool definitions. An answer without markers is a call only of one of these.
             skip_special: leave special tokens out of the text.
+            begun: the text that the answer begins with in the prompt: what follows is no whole answer.
         """
         self._names = frozenset(tool["function"]["name"] for tool in tools)
-        self._decoder = tokenizer.stream(skip_special)
-        self._state: _State = "start"
+        self._decoder = tokenizer.stream(skip_special, continued=bool(begun))
+        self._state: _State = "text" if begun.strip() else "start"
         self._held = ""
         self._searched = 0  # characters of what is held in which the end of a call does not begin
         self._calls = 0

@@ -66,9 +66,28 @@ class ThinkMarks:
             return None
         return ThoughtMarkers(self.open_id, self.close_id, tokenizer.stop_ids, first=not self.anywhere)
 
-    def opened_by(self, tokenizer: Tokenizer, prompt_ids: Sequence[int]) -> bool:
-        """Whether the prompt ends with the opening mark, blanks aside."""
+    def opened_by(self, tokenizer: Tokenizer, prompt_ids: Sequence[int], begun: str = "") -> bool:
+        """Whether the prompt ends with the opening mark, blanks aside; or, where the answer begins in it,
+        inside the thoughts of that beginning.
+        """
+        if begun:
+            return self.answer_in(begun) is None
         return _end(tokenizer, prompt_ids).endswith(self.open)
+
+    def answer_in(self, begun: str) -> str | None:
+        """The answer in `begun`, with which it begins in the prompt, without its thoughts; None: it ends
+        inside of them.
+        """
+        if self.anywhere:
+            _, opened, rest = begun.rpartition(self.open)
+        else:
+            before, opened, rest = begun.partition(self.open)
+            if before.strip():
+                return begun
+        if not opened:
+            return begun
+        _, closed, answer = rest.partition(self.close)
+        return answer if closed else None
 
     def closed_by(self, tokenizer: Tokenizer, prompt_ids: Sequence[int]) -> bool:
         """Whether the prompt ends with the closing mark, as where the model is told not to think."""

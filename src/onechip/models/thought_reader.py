@@ -34,6 +34,7 @@ class ThoughtReader:
         prompt_ids: Sequence[int],
         calls: JsonCallParser | None = None,
         skip_special: bool = True,
+        begun: str = "",
     ) -> None:
         """Get ready for the first token after the prompt.
 
@@ -41,6 +42,7 @@ class ThoughtReader:
             prompt_ids: the prompt, to see whether it ends inside the thoughts.
             calls: reads what comes behind the thoughts; None: that is text.
             skip_special: leave special tokens out of the text.
+            begun: what the answer begins with in the prompt.
         """
         self._open = marks.open if marks.open_id is None else None
         self._close = marks.close if marks.close_id is None else None
@@ -51,14 +53,16 @@ class ThoughtReader:
         if marks.close_id is not None:
             self._meanings[marks.close_id] = "close"
         self._calls = calls
-        self._decoder = tokenizer.stream(skip_special)
+        self._decoder = tokenizer.stream(skip_special, continued=bool(begun))
         self.reasoning_tokens = 0
-        opened = marks.opened_by(tokenizer, prompt_ids)
-        self._state: _State = "thoughts" if opened else "before"
-        self._thought = opened  # there are thoughts, so that blanks behind them are no text
-        self._said = False  # these thoughts have more than blanks
+        opened = marks.opened_by(tokenizer, prompt_ids, begun)
+        answer = (marks.answer_in(begun) or "").strip()
+        self._state: _State = "thoughts" if opened else "answer" if answer else "before"
+        self._thought = opened or (bool(begun) and not answer)  # so that blanks behind them are no text
+        # These thoughts have more than blanks.
+        self._said = opened and bool(begun.rpartition(marks.open)[2].strip())
         self._named = False  # the answer speaks of the opening mark
-        self._last = ""  # character of the answer
+        self._last = begun[-1:] if answer else ""  # character of the answer
         self._held = ""  # text of which it is not known yet what it is
         self._starts: list[int] = []  # where in it tokens begin
         self._blanks = ""  # at the end of the thoughts so far

@@ -19,6 +19,7 @@ from onechip.models.chat_parser import CallArguments, CallOpen, Delta, Reasoning
 from onechip.server.answer import Answer, FinishReason
 from onechip.server.constraints import CallRule
 from onechip.server.conversation import ChatRequest, begin
+from onechip.server.endings import ending_of
 from onechip.server.errors import json_response
 from onechip.server.logprobs import (
     ChatLogprobs,
@@ -100,6 +101,7 @@ def _asked(body: ChatBody, logprobs: int | None) -> ChatRequest:
         thinking=_thinking(body),
         variables=body.chat_template_kwargs or {},
         choices=Choices(body.n or 1, logprobs, body.prompt_logprobs),
+        ending=ending_of(body),
     )
 
 

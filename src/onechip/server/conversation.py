@@ -14,11 +14,12 @@ import msgspec
 
 from onechip.errors import RequestError
 from onechip.models.chat_parser import ChatParser, has_call_markers
-from onechip.models.chat_template import RESERVED_VARIABLES, Message
+from onechip.models.chat_template import RESERVED_VARIABLES, Message, last_text
 from onechip.models.json_calls import JsonCallParser
 from onechip.models.thought_reader import ThoughtReader
 from onechip.server.answer import Reader, TextReader
 from onechip.server.constraints import CallRule, Constraints, ToolDefinition, forms_of
+from onechip.server.endings import Ending, check_begun, check_free
 from onechip.server.group import Group, submit
 from onechip.server.orders import Choices, Task
 from onechip.server.parsing import check_reserved
@@ -52,6 +53,7 @@ class ChatRequest:
         thinking: whether to think before the answer, and for how long.
         variables: further variables of the chat template; what they say of thinking comes first.
         choices: how many answers, and what is told of their tokens.
+        ending: how the prompt ends.
     """
 
     messages: Sequence[Message]
@@ -63,6 +65,12 @@ class ChatRequest:
     thinking: Thinking = field(default_factory=Thinking)
     variables: Mapping[str, Any] = field(default_factory=dict)
     choices: Choices = field(default_factory=Choices)
+    ending: Ending = "new answer"
+
+    @property
+    def begun(self) -> str:
+        """The text that the answer begins with in the prompt."""
+        return last_text(self.messages[-1]) if self.ending == "begun answer" else ""
 
     @property
     def told_tools(self) -> Sequence[ToolDefinition]:
@@ -83,12 +91,12 @@ async def begin(service: Service, model: Model, asks: Callable[[], ChatRequest],
         asked, prompt, thoughts = await apart(_read, model, asks)
         tools = asked.told_tools
         forms = await forms_of(model.grammars, asked.sampling, asked.structure, asked.calls, tools)
-        skip_special = asked.sampling.skip_special_tokens is not False
+        skip_special, begun = asked.sampling.skip_special_tokens is not False, asked.begun
         task = Task(
             sampling=asked.sampling,
             limits=asked.limits,
             choices=asked.choices,
-            reader=lambda: _reader(model, tools, prompt, skip_special),
+            reader=lambda: _reader(model, tools, prompt, skip_special, begun),
             guides=Constraints(forms, thoughts).guides,
             one_call=asked.calls.single,
         )
@@ -102,7 +110,9 @@ def _read(model: Model, asks: Callable[[], ChatRequest]) -> tuple[ChatRequest, l
     told = _variables(model, asked).get("enable_thinking")
     told, calls = None if told is None else bool(told), bool(asked.told_tools)
     marks = marks_of(model.tokenizer, model.template)
-    return asked, prompt, Thoughts.of(model.tokenizer, marks, prompt, asked.thinking, told, calls)
+    thoughts = Thoughts.of(model.tokenizer, marks, prompt, asked.thinking, told, calls, asked.begun)
+    past = asked.begun and not (thoughts and thoughts.opened)
+    return asked, prompt, None if past else thoughts
 
 
 async def begin_text(
@@ -137,9 +147,12 @@ async def begin_text(
 
 
 def conversation_prompt(model: Model, asked: ChatRequest) -> list[int]:
-    """Token ids of `asked`, the model's turn opened. Raises RequestError as `chat_prompt`."""
+    """Token ids of `asked`. Raises RequestError as `chat_prompt`, or if parts of it do not go together."""
     asked.calls.check(asked.tools)
-    return chat_prompt(model, asked.messages, asked.told_tools, _variables(model, asked))
+    if asked.ending == "begun answer":
+        whole_calls = not has_call_markers(model.tokenizer)
+        check_free(asked.structure, asked.calls, asked.told_tools, whole_calls)
+    return chat_prompt(model, asked.messages, asked.told_tools, _variables(model, asked), asked.ending)
 
 
 def _variables(model: Model, asked: ChatRequest) -> dict[str, Any]:
@@ -161,13 +174,13 @@ def chat_prompt(
     messages: Sequence[Message],
     tools: Sequence[ToolDefinition],
     variables: Mapping[str, Any] | None,
-    add_generation_prompt: bool = True,
+    ending: Ending = "new answer",
 ) -> list[int]:
     """Token ids of a conversation, through the checkpoint's template.
 
     Raises:
-        RequestError: there is no template, it has no place for tools, it refuses the messages, or there are
-            more than can fit in the context.
+        RequestError: there is no template, it has no place for tools, it refuses the messages, there are
+            more than can fit in the context, or the last one cannot be continued.
     """
     if model.template is None:
         raise RequestError(
@@ -183,8 +196,10 @@ def chat_prompt(
         )
     _check_count(messages, model.engine.context)
     checked = check_reserved(variables, RESERVED_VARIABLES)
-    text = model.template.render(messages, _described(tools), add_generation_prompt, **checked)
-    return model.encode(text)
+    if ending == "begun answer":
+        check_begun(messages[-1])
+        return model.encode(model.template.render_begun(messages, _described(tools), **checked))
+    return model.encode(model.template.render(messages, _described(tools), ending == "new answer", **checked))
 
 
 def _check_count(messages: Sequence[Message], context: int) -> None:
@@ -207,13 +222,13 @@ def _described(tools: Sequence[ToolDefinition]) -> list[ToolDefinition]:
 
 
 def _reader(
-    model: Model, tools: Sequence[ToolDefinition], prompt: Sequence[int], skip_special: bool
+    model: Model, tools: Sequence[ToolDefinition], prompt: Sequence[int], skip_special: bool, begun: str
 ) -> Reader:
     """What reads the answer: a model without Gemma 4's markers writes its calls as JSON."""
-    calls = None
+    calls, marks = None, marks_of(model.tokenizer, model.template)
     if tools and not has_call_markers(model.tokenizer):
-        calls = JsonCallParser(model.tokenizer, tools, skip_special)
-    marks = marks_of(model.tokenizer, model.template)
+        said = marks.answer_in(begun) if marks else begun
+        calls = JsonCallParser(model.tokenizer, tools, skip_special, said or "")
     if marks is not None:
-        return ThoughtReader(model.tokenizer, marks, prompt, calls, skip_special)
-    return calls or ChatParser(model.tokenizer, tools, prompt, skip_special)
+        return ThoughtReader(model.tokenizer, marks, prompt, calls, skip_special, begun)
+    return calls or ChatParser(model.tokenizer, tools, prompt, skip_special, begun)

@@ -17,6 +17,7 @@ from onechip.server import llamacpp, messages, ollama, replies, responses, schem
 from onechip.server.chat import chat_completions
 from onechip.server.completions import completions
 from onechip.server.conversation import chat_prompt
+from onechip.server.endings import ending_of
 from onechip.server.errors import RETRY_AFTER_S, json_response
 from onechip.server.sampling import check_ids
 from onechip.server.service import Model, Service
@@ -110,7 +111,7 @@ def _tokens(model: Model, body: schemas.TokenizeBody) -> replies.Tokens:
         ids = model.tokenizer.encode(body.prompt or "", add_bos=body.add_special_tokens)
     else:
         messages, tools = msgspec.to_builtins((body.messages, body.tools or []))
-        ids = chat_prompt(model, messages, tools, body.chat_template_kwargs, body.add_generation_prompt)
+        ids = chat_prompt(model, messages, tools, body.chat_template_kwargs, ending_of(body))
     strings = [model.tokenizer.token(id) for id in ids] if body.return_token_strs else None
     return replies.Tokens(len(ids), model.engine.context, ids, strings)
 

@@ -336,6 +336,8 @@ class ChatBody(GenerationBody, kw_only=True, forbid_unknown_fields=True):
     reasoning_budget_tokens: ThinkingBudget | None = None
     include_reasoning: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
 
 
 class CompletionBody(GenerationBody, kw_only=True, forbid_unknown_fields=True):
@@ -365,7 +367,8 @@ class TokenizeBody(Body, kw_only=True, forbid_unknown_fields=True):
     return_token_strs: bool | None = None
     messages: Messages | None = None
     tools: list[Tool] | None = None
-    add_generation_prompt: bool = True
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
 
     @classmethod

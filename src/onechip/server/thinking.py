@@ -80,20 +80,25 @@ class Thoughts:
         thinking: Thinking,
         told: bool | None,
         calls: bool,
+        begun: str = "",
     ) -> Thoughts | None:
         """Those of a conversation; None where the model's thoughts cannot be told from its text.
+
+        None are expected of an answer that has begun with text, whatever is asked.
 
         Args:
             marks: the model's, if they are others than Gemma 4's.
             prompt: token ids.
             told: what the prompt tells the model of whether to think; None: nothing.
             calls: the answers may have calls.
+            begun: what they begin with in the prompt.
 
         Raises:
             RequestError: a budget is asked for, or no thoughts at all, and that cannot be kept.
         """
+        told = False if begun else told
         if marks is not None:
-            return cls._between(marks, tokenizer, prompt, thinking, told)
+            return cls._between(marks, tokenizer, prompt, thinking, told, begun)
         markers = ThoughtMarkers.of(tokenizer, calls)
         if markers is None:
             _refuse_budget(thinking, "this model does not mark its thoughts in a way that is known here")
@@ -109,11 +114,12 @@ class Thoughts:
         prompt: Sequence[int],
         thinking: Thinking,
         told: bool | None,
+        begun: str,
     ) -> Thoughts:
         """Those between `marks`. A model whose template knows these thinks unless it is told not to, and it
         thinks where the prompt has opened the thoughts, whatever it is told.
         """
-        opened = marks.opened_by(tokenizer, prompt)
+        opened = marks.opened_by(tokenizer, prompt, begun)
         unasked = told is None and marks.in_template and not marks.closed_by(tokenizer, prompt)
         may = opened or unasked or bool(told)
         unwanted = may and not told and thinking.wanted is False

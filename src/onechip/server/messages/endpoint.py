@@ -16,6 +16,7 @@ from onechip.models.chat_template import ChatTemplate
 from onechip.server.blocks import Block, Blocks, Grown, Opened, Step
 from onechip.server.constraints import CallRule
 from onechip.server.conversation import ChatRequest, begin, conversation_prompt, tool_definition
+from onechip.server.endings import begun_or_new
 from onechip.server.errors import anthropic_error, json_response
 from onechip.server.generation import Generation
 from onechip.server.messages import replies
@@ -69,8 +70,10 @@ async def count_tokens(service: Service, body: CountTokensBody, _: Receive) -> R
 
 def _asked(model: Model, body: CountTokensBody, sampling: Sampling, limit: int | None) -> ChatRequest:
     form = body.output_config.format if body.output_config else None
+    said, ending = begun_or_new(messages_of(body))
     return ChatRequest(
-        messages=messages_of(body),
+        messages=said,
+        ending=ending,
         tools=[
             tool_definition(tool.name, tool.description, tool.input_schema, tool.strict)
             for tool in body.tools or ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from onechip.errors import RequestError
+from onechip.models.chat_template import last_text
 from onechip.server.history import call, check_results, content, joined, result, with_one_opening
 from onechip.server.messages.body import (
     AssistantMessage,
@@ -21,14 +22,8 @@ def messages_of(body: CountTokensBody) -> list[dict[str, Any]]:
     """The conversation in `system` and `messages`.
 
     Raises:
-        RequestError: a result has no call before it, or the last message is the assistant's.
+        RequestError: a result has no call before it, or the answer is begun with a blank at its end.
     """
-    if isinstance(body.messages[-1], AssistantMessage):
-        raise RequestError(
-            "messages ends with an assistant's message: an answer that is begun by the client is not "
-            "supported; end with a user's message.",
-            param="messages",
-        )
     messages: list[dict[str, Any]] = []
     if body.system:
         messages.append({"role": "system", "content": content(body.system)})
@@ -40,6 +35,12 @@ def messages_of(body: CountTokensBody) -> list[dict[str, Any]]:
         else:
             messages.append({"role": "system", "content": content(message.content)})
     check_results(messages, "messages")
+    if messages[-1]["role"] == "assistant" and last_text(messages[-1])[-1:].isspace():
+        raise RequestError(
+            "messages: final assistant content cannot end with trailing whitespace, since models begin words "
+            "with their blank; take it off.",
+            param="messages",
+        )
     return with_one_opening(messages)
 
 

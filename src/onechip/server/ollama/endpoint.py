@@ -18,6 +18,7 @@ from onechip.models.chat_parser import Delta
 from onechip.server.blocks import Block, Blocks, Closed, Grown
 from onechip.server.chat import call_rule
 from onechip.server.conversation import ChatRequest, begin, begin_text
+from onechip.server.endings import begun_or_new
 from onechip.server.errors import OllamaError, json_response
 from onechip.server.generation import Generation
 from onechip.server.group import Group
@@ -106,8 +107,10 @@ def _asked(
     body: ChatBody | GenerateBody, messages: Sequence[dict[str, Any]], tools: Sequence[Tool]
 ) -> ChatRequest:
     options = body.options or Options()
+    said, ending = begun_or_new(messages)
     return ChatRequest(
-        messages=messages,
+        messages=said,
+        ending=ending,
         tools=msgspec.to_builtins(tools),
         calls=call_rule(body.tool_choice if isinstance(body, ChatBody) else None),
         sampling=_sampling(options),
