@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import onechip
 from onechip.config import ServeConfig
 from onechip.errors import CheckpointError
 from onechip.server.app import MAX_BODY_BYTES
@@ -28,6 +29,7 @@ def test_while_loading_only_health_and_ready_answer(engine) -> None:
     with running(ServeConfig(), load) as (client, _):
         told.wait(10)
         assert client.ask("GET", "/health")[0] == 200
+        assert client.ask("GET", "/version") == (200, {"version": onechip.__version__})
         status, ready = client.ask("GET", "/ready")
         assert (status, ready["status"], ready["stage"], ready["progress"]) == (
             503,

@@ -118,6 +118,27 @@ def test_props(client, engine) -> None:
     assert props["modalities"] == {"vision": False, "audio": False}
 
 
+def test_the_prompt_of_a_chat_request(client, engine) -> None:
+    tool = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
+    for fields in (
+        {},
+        {"tools": [tool]},
+        {"tools": [tool], "tool_choice": "none", "max_tokens": 5},
+        {"chat_template_kwargs": {"enable_thinking": True}},
+        {"reasoning_effort": "low"},
+    ):
+        text = client.ask("POST", "/apply-template", HI | fields)[1]["prompt"]
+        count = client.ask("POST", "/v1/chat/completions/input_tokens", HI | fields)[1]
+        usage = client.ask("POST", "/v1/chat/completions", HI | fields)[1]["usage"]
+        assert prompt_of(engine.requests[-1]).removeprefix("<bos>") == text.removeprefix("<bos>")
+        assert ("weather" in text) == ("tools" in fields and "tool_choice" not in fields)
+        assert count == {"object": "response.input_tokens", "input_tokens": usage["prompt_tokens"]}
+    assert len(engine.requests) == 5  # none but for the answers
+    for path in ("/apply-template", "/v1/chat/completions/input_tokens"):
+        wrong = HI | {"chat_template_kwargs": {"flumox": 1}}
+        assert error_of(client.ask("POST", path, wrong), 400)["param"] == "chat_template_kwargs.flumox"
+
+
 def test_paths_without_v1(client) -> None:
     answered = client.ask("POST", "/chat/completions", HI)
     assert (answered[0], answered[1]["object"]) == (200, "chat.completion")
@@ -131,7 +152,7 @@ def test_the_key_is_needed_there_too(engine) -> None:
     with running(ServeConfig(api_key="sesame"), lambda progress: model(engine)) as (client, service):
         wait_until(lambda: service.state == "ready")
         body = json.dumps(ASK).encode()
-        for path in (PATH, "/completions", "/chat/completions"):
+        for path in (PATH, "/completions", "/chat/completions", "/apply-template"):
             error_of(client.ask("POST", path, body), 401, "authentication_error")
         for path in ("/models", "/props"):
             error_of(client.ask("GET", path), 401, "authentication_error")

@@ -20,6 +20,7 @@ CHECKS = [not_a_server_error, content_type_conformance, response_schema_conforma
 PROMPT = {"prompt": "Hi"}
 RIGHT: dict[str, Any] = {
     "/v1/chat/completions": HI,
+    "/v1/chat/completions/input_tokens": HI,
     "/v1/completions": PROMPT,
     "/v1/responses": {"input": "Hi"},
     "/v1/responses/input_tokens": {"input": "Hi"},
@@ -29,6 +30,7 @@ RIGHT: dict[str, Any] = {
     "/api/generate": PROMPT | {"model": "acorn"},
     "/api/show": {"model": "acorn"},
     "/completion": PROMPT,
+    "/apply-template": HI,
     "/tokenize": PROMPT,
     "/detokenize": {"tokens": [5]},
 }

@@ -64,7 +64,7 @@ async def chat_completions(service: Service, body: ChatBody, receive: Receive) -
     logprobs = likeliest(body.logprobs, body.top_logprobs)
     model = service.model(body.model)
     request_id, created = f"chatcmpl-{secrets.token_hex(16)}", int(time.time())
-    group = await begin(service, model, partial(_asked, body, logprobs), request_id)
+    group = await begin(service, model, partial(chat_request, body, logprobs), request_id)
     shown_id = f"chatcmpl-{body.request_id}" if body.request_id else request_id
     names = TokenNames(model.tokenizer, bool(body.return_tokens_as_token_ids))
     tokens = [ChatTokens(body, generation.answer, names) for generation in group.choices]
@@ -89,7 +89,8 @@ async def chat_completions(service: Service, body: ChatBody, receive: Receive) -
     return json_response(reply)
 
 
-def _asked(body: ChatBody, logprobs: int | None) -> ChatRequest:
+def chat_request(body: ChatBody, logprobs: int | None = None) -> ChatRequest:
+    """What `body` asks for, with so many of the likeliest tokens told. Raises RequestError if it is wrong."""
     field = "max_tokens" if body.max_completion_tokens is None else "max_completion_tokens"
     return ChatRequest(
         messages=msgspec.to_builtins(body.messages),

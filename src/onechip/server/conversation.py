@@ -147,12 +147,17 @@ async def begin_text(
 
 
 def conversation_prompt(model: Model, asked: ChatRequest) -> list[int]:
-    """Token ids of `asked`. Raises RequestError as `chat_prompt`, or if parts of it do not go together."""
+    """Token ids of `asked`. Raises RequestError as `conversation_text`, or if it does not fit."""
+    return model.encode(conversation_text(model, asked))
+
+
+def conversation_text(model: Model, asked: ChatRequest) -> str:
+    """The prompt of `asked`. Raises RequestError as `chat_text`, or if parts of it do not go together."""
     asked.calls.check(asked.tools)
     if asked.ending == "begun answer":
         whole_calls = not has_call_markers(model.tokenizer)
         check_free(asked.structure, asked.calls, asked.told_tools, whole_calls)
-    return chat_prompt(model, asked.messages, asked.told_tools, _variables(model, asked), asked.ending)
+    return chat_text(model, asked.messages, asked.told_tools, _variables(model, asked), asked.ending)
 
 
 def _variables(model: Model, asked: ChatRequest) -> dict[str, Any]:
@@ -169,14 +174,14 @@ def _variables(model: Model, asked: ChatRequest) -> dict[str, Any]:
     return variables
 
 
-def chat_prompt(
+def chat_text(
     model: Model,
     messages: Sequence[Message],
     tools: Sequence[ToolDefinition],
     variables: Mapping[str, Any] | None,
     ending: Ending = "new answer",
-) -> list[int]:
-    """Token ids of a conversation, through the checkpoint's template.
+) -> str:
+    """The prompt of a conversation, by the checkpoint's template.
 
     Raises:
         RequestError: there is no template, it has no place for tools, it refuses the messages, there are
@@ -198,8 +203,8 @@ def chat_prompt(
     checked = check_reserved(variables, RESERVED_VARIABLES)
     if ending == "begun answer":
         check_begun(messages[-1])
-        return model.encode(model.template.render_begun(messages, _described(tools), **checked))
-    return model.encode(model.template.render(messages, _described(tools), ending == "new answer", **checked))
+        return model.template.render_begun(messages, _described(tools), **checked)
+    return model.template.render(messages, _described(tools), ending == "new answer", **checked)
 
 
 def _check_count(messages: Sequence[Message], context: int) -> None:

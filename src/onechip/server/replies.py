@@ -191,6 +191,12 @@ class Detokenized(Struct):
     content: str
 
 
+class Version(Struct):
+    """GET /version, in vLLM's form: ours."""
+
+    version: str
+
+
 class Health(Struct):
     status: Literal["loading", "ready", "draining", "failed"]
     message: str

@@ -12,11 +12,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive
 
+import onechip
 from onechip.errors import RequestError
-from onechip.server import llamacpp, messages, ollama, replies, responses, schemas
+from onechip.server import llamacpp, messages, ollama, rendered, replies, responses, schemas
 from onechip.server.chat import chat_completions
 from onechip.server.completions import completions
-from onechip.server.conversation import chat_prompt
+from onechip.server.conversation import chat_text
 from onechip.server.endings import ending_of
 from onechip.server.errors import RETRY_AFTER_S, json_response
 from onechip.server.sampling import check_ids
@@ -94,6 +95,10 @@ def _ready(service: Service, _: Request) -> Response:
     return json_response(body, 503, {"Retry-After": str(RETRY_AFTER_S)})
 
 
+def _version(_: Service, __: Request) -> Response:
+    return json_response(replies.Version(onechip.__version__))
+
+
 def _metrics(service: Service, _: Request) -> Response:
     return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
@@ -111,7 +116,8 @@ def _tokens(model: Model, body: schemas.TokenizeBody) -> replies.Tokens:
         ids = model.tokenizer.encode(body.prompt or "", add_bos=body.add_special_tokens)
     else:
         messages, tools = msgspec.to_builtins((body.messages, body.tools or []))
-        ids = chat_prompt(model, messages, tools, body.chat_template_kwargs, ending_of(body))
+        text = chat_text(model, messages, tools, body.chat_template_kwargs, ending_of(body))
+        ids = model.encode(text)
     strings = [model.tokenizer.token(id) for id in ids] if body.return_token_strs else None
     return replies.Tokens(len(ids), model.engine.context, ids, strings)
 
@@ -132,6 +138,9 @@ QUESTIONS = (
     Question(
         "/v1/chat/completions", schemas.ChatBody, chat_completions, replies.ChatCompletion, EVENT_STREAM
     ),
+    Question(
+        "/v1/chat/completions/input_tokens", schemas.ChatBody, rendered.input_tokens, responses.InputTokens
+    ),
     Question("/v1/completions", schemas.CompletionBody, completions, replies.TextCompletion, EVENT_STREAM),
     Question(
         "/v1/responses", responses.ResponsesBody, responses.responses, responses.ResponseObject, EVENT_STREAM
@@ -147,6 +156,7 @@ QUESTIONS = (
     Question("/api/generate", ollama.GenerateBody, ollama.generate, ollama.GenerateReply, NDJSON),
     Question("/api/show", ollama.ShowBody, ollama.show, ollama.Shown),
     Question("/completion", llamacpp.NativeBody, llamacpp.completion, llamacpp.NativeReply, EVENT_STREAM),
+    Question("/apply-template", schemas.ChatBody, rendered.apply_template, rendered.Rendered),
     Question("/tokenize", schemas.TokenizeBody, _tokenize, replies.Tokens),
     Question("/detokenize", schemas.DetokenizeBody, _detokenize, replies.Detokenized),
 )
@@ -158,6 +168,7 @@ VIEWS = (
     View("/api/ps", ollama.running, ollama.Running),
     View("/api/version", ollama.version, ollama.Version),
     View("/props", llamacpp.props, llamacpp.Props),
+    View("/version", _version, replies.Version),
     View("/health", _health, replies.Health),
     View("/ready", _ready, replies.Readiness),
     View("/metrics", _metrics, None),
@@ -172,7 +183,7 @@ ALIASES = {
 }
 """Further paths that llama.cpp and vLLM have -> the same under the name that it has here."""
 
-GUARDED = ("/v1/", "/api/", "/chat/", "/completion", "/models", "/props")
+GUARDED = ("/v1/", "/api/", "/chat/", "/completion", "/models", "/props", "/apply-template")
 """How paths begin that ask for the key, where there is one."""
 
 _NO_EMBEDDINGS = (
