@@ -20,6 +20,7 @@ FUNCTION: dict[str, Any] = {"name": "f", "parameters": SCHEMA}
 TOOLS = [{"type": "function", "function": FUNCTION}]
 STRICT = [{"type": "function", "function": FUNCTION | {"strict": True}}]
 NAMED = {"type": "function", "function": {"name": "f"}}
+ALLOWED = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [NAMED]}}
 ANTHROPIC_TOOL = {"name": "f", "input_schema": SCHEMA}
 CALL = '<|tool_call>call:f{s:<|"|>a<|"|>}<tool_call|>'
 TEXTS = ["It is", "It is ", "It is\n\n", " It", "model", "Hi", "{"]
@@ -97,12 +98,16 @@ def test_a_message_that_calls_is_not_continued(client, engine) -> None:
     assert engine.requests == []
 
 
-@pytest.mark.parametrize("tools", [TOOLS, STRICT], ids=["auto", "strict"])
-def test_calls_may_follow_a_begun_text(client, engine, tools) -> None:
+@pytest.mark.parametrize(
+    "fields",
+    [{"tools": TOOLS}, {"tools": STRICT}, {"tools": TOOLS, "tool_choice": ALLOWED}],
+    ids=["auto", "strict", "allowed"],
+)
+def test_calls_may_follow_a_begun_text(client, engine, fields) -> None:
     engine.context = 400
     engine.windows = [[*TOKENIZER.encode(f" look.{CALL}"), 50]]
     thinking = {"chat_template_kwargs": {"enable_thinking": True}}
-    reply = client.ask("POST", CHAT, begun("I", tools=tools, **GO_ON, **thinking))[1]["choices"][0]
+    reply = client.ask("POST", CHAT, begun("I", **fields, **GO_ON, **thinking))[1]["choices"][0]
     assert (reply["message"]["content"], reply["finish_reason"]) == (" look.", "tool_calls")
     assert reply["message"]["tool_calls"][0]["function"] == {"name": "f", "arguments": '{"s":"a"}'}
 
@@ -189,10 +194,31 @@ def test_what_looks_like_a_call_is_text_behind_a_begun_text(chatml, at_once) -> 
     assert chatml.message(tools=TOOLS)[0]["tool_calls"][0]["function"]["name"] == "f"
 
 
-def test_strict_tools_that_may_be_the_whole_answer_are_refused(chatml) -> None:
-    error = error_of(chatml.client.ask("POST", CHAT, begun("It", tools=STRICT, **GO_ON)), 400)
-    assert error["param"] == "tools.function.strict"
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"tools": STRICT}, "tools.function.strict"),
+        ({"tools": TOOLS, "tool_choice": ALLOWED}, "tool_choice"),
+    ],
+)
+def test_forms_of_calls_that_may_be_the_whole_answer_are_refused(chatml, fields, param) -> None:
+    error = error_of(chatml.client.ask("POST", CHAT, begun("It", **fields, **GO_ON)), 400)
+    assert error["param"] == param
     assert chatml.engine.requests == []
+
+
+MARKS_ARE_TEXT = [
+    ("It is", "<think>a", "<think>a", None),
+    ("It is", "</think>a", "</think>a", None),
+    ("A <think> b", " c", " c", None),
+]
+"""Behind text, unless they are special tokens."""
+
+MARKS_ARE_MARKS = [
+    ("It is", "[THINK]a", "", "a"),
+    ("It is", "[/THINK]a", "a", None),
+    ("A [THINK] b", " c", "", " c"),
+]
 
 
 @pytest.mark.parametrize("backend", [spelled, tokens, special])
@@ -207,6 +233,7 @@ def test_thoughts_of_a_begun_answer(backend, window) -> None:
             (f"{open}\n", f"\nHm.\n{close}\n\nIt is", "It is", "Hm."),
             (f"{open}\n\n{close}\n\n", "\nIt is", "It is", None),  # they have ended
             (f"{open}Hm.{close}It", "  is", "  is", None),
+            *(MARKS_ARE_MARKS if backend is special else MARKS_ARE_TEXT),
         ):
             found.say(answer, window)
             message, _ = found.message(**begun(text, **GO_ON))

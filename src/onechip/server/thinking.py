@@ -84,8 +84,6 @@ class Thoughts:
     ) -> Thoughts | None:
         """Those of a conversation; None where the model's thoughts cannot be told from its text.
 
-        None are expected of an answer that has begun with text, whatever is asked.
-
         Args:
             marks: the model's, if they are others than Gemma 4's.
             prompt: token ids.
@@ -96,7 +94,6 @@ class Thoughts:
         Raises:
             RequestError: a budget is asked for, or no thoughts at all, and that cannot be kept.
         """
-        told = False if begun else told
         if marks is not None:
             return cls._between(marks, tokenizer, prompt, thinking, told, begun)
         markers = ThoughtMarkers.of(tokenizer, calls)
