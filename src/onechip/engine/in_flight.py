@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from onechip.engine.sampling import Chosen
 from onechip.engine.turns import DecodeWindow, PrefillChunk, Result
@@ -48,12 +49,25 @@ class InFlight:
         """Of each reported row."""
         if self.chosen is None or not self.reported:
             return
-        chosen = self.chosen
-        rows = np.array(list(self.reported))
-        own, ranks, ids, best = (
-            np.asarray(array)[rows].tolist()
-            for array in (chosen.logprobs, chosen.ranks, chosen.top, chosen.top_logprobs)
+        rows, chosen = np.array(list(self.reported)), self.chosen
+        tokens, own, ranks, ids, best = (
+            np.asarray(array)[rows]
+            for array in (chosen.tokens, chosen.logprobs, chosen.ranks, chosen.top, chosen.top_logprobs)
         )
-        for place, (row, most) in enumerate(self.reported.items()):
-            top = tuple(zip(ids[place][:most], best[place][:most], strict=True))
-            yield row, Logprobs(own[place], ranks[place], top)
+        own = _same_in_both(tokens, own, ids, best)
+        lists = zip(
+            self.reported.items(), own.tolist(), ranks.tolist(), ids.tolist(), best.tolist(), strict=True
+        )
+        for (row, most), logprob, rank, likely, logprobs in lists:
+            yield row, Logprobs(logprob, rank, tuple(zip(likely[:most], logprobs[:most], strict=True)))
+
+
+def _same_in_both(
+    tokens: NDArray[np.int32], own: NDArray[np.float32], ids: NDArray[np.int32], best: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """The log-probabilities of tokens [rows], to the bit as those among the likeliest [rows, n], so that a
+    client can compare them.
+    """
+    same = ids == tokens[:, None]
+    there = np.take_along_axis(best, same.argmax(axis=1)[:, None], axis=1)[:, 0]
+    return np.where(same.any(axis=1), there, own)

@@ -32,7 +32,7 @@ LEAST_TEMPERATURE = 1e-6
 BLOCK_ROWS = 8
 """Rows that steered tokens are chosen of at a time: rows that nobody needs are not looked at."""
 
-SCORED_ROWS = 16
+SCORED_ROWS = 32
 """Rows of a prompt that have logits at a time."""
 
 SEARCHED = 128
@@ -216,7 +216,8 @@ class Chosen:
         tokens: [rows] int32.
         logprobs: [rows] float32, of the tokens.
         ranks: [rows] int32, of the tokens among all, 1 is the likeliest.
-        top, top_logprobs: [rows, MAX_LOGPROBS] int32 and float32, the likeliest tokens, likeliest first.
+        top, top_logprobs: [rows, MAX_LOGPROBS] int32 and float32, the likeliest tokens, likeliest first. One
+            that is the row's token has the same log-probability as there, but for the last bits.
     """
 
     tokens: jax.Array
@@ -283,7 +284,7 @@ def _steered_block(scores: jax.Array, wishes: Wishes, draw: DrawTokens, softcap:
     tokens = lax.cond(jnp.any(steer.adjusted), with_adjusted, lambda tokens: tokens, tokens)
 
     def told() -> Chosen:
-        return with_logprobs(_adjust(scores, steer, softcap), wishes.draw.temperature, tokens)
+        return with_logprobs(_adjust(scores, steer, softcap), tokens, wishes.draw.temperature, None)
 
     def untold() -> Chosen:
         return replace(nothing_chosen(*scores.shape), tokens=tokens)
@@ -308,13 +309,24 @@ def _adjust(scores: jax.Array, steer: Steer, softcap: float | None) -> jax.Array
     return logits.at[row, steer.ids].set(new, mode="drop")
 
 
-def with_logprobs(logits: jax.Array, temperature: jax.Array, tokens: jax.Array) -> Chosen:
-    """Tokens [rows] with what is told of them, of logits [rows, V] after the softcap; see SamplingParams."""
-    scaled = logits / jnp.where(temperature > 0, jnp.maximum(temperature, LEAST_TEMPERATURE), 1)[:, None]
-    total = jax.nn.logsumexp(scaled, axis=-1, keepdims=True)
-    best, top = likeliest(scaled, min(MAX_LOGPROBS, logits.shape[1]))
-    own = jnp.take_along_axis(scaled, jnp.maximum(tokens, 0)[:, None], axis=-1)
-    ranks = 1 + jnp.sum(scaled > own, axis=-1, dtype=jnp.int32)
+def with_logprobs(
+    scores: jax.Array, tokens: jax.Array, temperature: jax.Array, softcap: float | None
+) -> Chosen:
+    """Tokens [rows] with what is told of them, of scores [rows, V] before the softcap; see SamplingParams.
+
+    The softcap leaves the order as it is, so the likeliest are looked for, and ranks are counted, before it.
+    """
+
+    def capped(scores: jax.Array) -> jax.Array:
+        divisor = jnp.where(temperature > 0, jnp.maximum(temperature, LEAST_TEMPERATURE), 1)
+        return xla.softcap(scores, softcap) / divisor[:, None]
+
+    best, top = likeliest(scores, min(MAX_LOGPROBS, scores.shape[1]))
+    own = jnp.take_along_axis(scores, jnp.maximum(tokens, 0)[:, None], axis=-1)
+    ranks = 1 + jnp.sum(scores > own, axis=-1, dtype=jnp.int32)
+    best, own = capped(best), capped(own)
+    largest = best[:, :1]
+    total = jnp.log(jnp.sum(jnp.exp(capped(scores) - largest), axis=-1, keepdims=True)) + largest
     return Chosen(tokens, (own - total)[:, 0], ranks, top, best - total)
 
 

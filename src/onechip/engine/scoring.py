@@ -21,7 +21,6 @@ from onechip.engine.plan import Plan
 from onechip.engine.programs import Computation, Program, State, chunk_shapes, empty_state, shapes_of
 from onechip.engine.sampling import Chosen
 from onechip.engine.types import NO_TOKEN
-from onechip.kernels import xla
 from onechip.kernels.api import Kernels
 from onechip.models import decoder
 from onechip.models.architecture import ModelConfig
@@ -43,8 +42,8 @@ def score(
     size = math.gcd(chunk.tokens.size, sampling.SCORED_ROWS)
 
     def block(hidden: jax.Array, tokens: jax.Array) -> Chosen:
-        logits = xla.softcap(model.kernels.logits(hidden, weight, norm=norm), config.softcap)
-        told = sampling.with_logprobs(logits, jnp.zeros(size), tokens)
+        scores = model.kernels.logits(hidden, weight, norm=norm)
+        told = sampling.with_logprobs(scores, tokens, jnp.zeros(size), config.softcap)
         return replace(told, tokens=jnp.where(jnp.isfinite(told.logprobs), tokens, NO_TOKEN))
 
     nothing = sampling.nothing_chosen(chunk.tokens.size, config.vocab)
