@@ -22,6 +22,7 @@ from onechip.models.config import read_config, read_json
 from onechip.models.tokenizer import Tokenizer
 from onechip.models.weights import load_weights, save_checkpoint
 from tests.engine.conftest import ACORN, Client
+from tests.server.scripted import wait_until
 
 _names = itertools.count()
 
@@ -266,7 +267,7 @@ def test_a_hanging_device_shows_as_failed(jammed: Jammed, monkeypatch: pytest.Mo
     engine, client = jammed_engine(jammed)
     assert engine.failed is None
     client.submit(request((5,), max_tokens=1))
-    time.sleep(0.3)
+    wait_until(lambda: engine.failed is not None)
     assert "has not answered" in (engine.failed or "")
     jammed.release.set()
     client.wait()
@@ -281,7 +282,7 @@ def test_drain_refuses_new_requests_and_finishes_the_running(jammed: Jammed) -> 
     left: list[int] = []
     drainer = threading.Thread(target=lambda: left.append(engine.drain(timeout_s=20)))
     drainer.start()
-    time.sleep(0.1)
+    wait_until(lambda: engine._draining)
     with pytest.raises(EngineError, match="shutting down"):
         engine.submit(request((5,)))
     jammed.release.set()
