@@ -16,10 +16,11 @@ python3 -c 'import jax; assert jax.default_backend() == "gpu", jax.devices(); pr
 
 # A failed test is a finding, not a reason to leave without figures.
 timeout 240 python3 -m pytest tests/kernels/test_xla.py tests/engine/test_programs.py tests/engine/test_core.py \
-  tests/engine/test_steering.py tests/engine/test_reuse.py 2>&1 | tail -40 | tee "$out/tests.txt" || true
+  tests/engine/test_steering.py tests/engine/test_reuse.py tests/engine/test_scoring.py 2>&1 | tail -40 | tee "$out/tests.txt" || true
 
 timeout 120 python3 bench/engine.py acorn | tee "$out/acorn.txt"
 timeout 90 python3 -m bench.steering acorn --repeats 3 | tee "$out/steering.txt" || true
+timeout 60 python3 -m bench.scoring acorn --repeats 3 | tee "$out/scoring.txt" || true
 model=$(mktemp -d)/e2b
 python3 -m onechip.cli synth "$model" --shape e2b --dtype bf16
 for dtype in bf16 w4a16; do

@@ -22,7 +22,7 @@ from onechip.models.config import read_config, read_json
 from onechip.models.tokenizer import Tokenizer
 from onechip.models.weights import load_weights, save_checkpoint
 from tests.engine.conftest import ACORN, Client
-from tests.server.scripted import wait_until
+from tests.waiting import wait_until
 
 _names = itertools.count()
 

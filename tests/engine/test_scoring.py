@@ -52,7 +52,9 @@ def model(case: str, kernels: Kernels) -> tuple[ModelConfig, Params]:
 def compiled(case: str, kernels: Kernels, name: str) -> Any:
     computation = Computation(model(case, kernels)[0], kernels, jnp.float32)
     function = {"score": scoring.score, "prefill": programs.prefill}[name]
-    return jax.jit(partial(function, computation), compiler_options=xla.compiler_options("cpu"))
+    return jax.jit(
+        partial(function, computation), compiler_options=xla.compiler_options(jax.default_backend())
+    )
 
 
 def pieces(text: NDArray[np.int32], size: int) -> list[Chunk]:

@@ -29,6 +29,7 @@ from onechip.models.tokenizer import Tokenizer
 from onechip.server.app import create_app
 from onechip.server.facts import Facts
 from onechip.server.service import Model, Service
+from tests.waiting import wait_until as wait_until
 
 ACORN = Path(onechip.models.__file__).parent / "acorn"
 TOKENIZER = Tokenizer.load(ACORN, [1])
@@ -301,13 +302,6 @@ def running(config: ServeConfig, load: Callable[[Progress], Model]) -> Iterator[
         server.force_exit = server.should_exit = True
         thread.join()
         listener.close()
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.005)
 
 
 THINKING_CALL = [
