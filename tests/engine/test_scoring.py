@@ -154,9 +154,11 @@ def test_an_answer_scores_as_it_was_told(client: Client, questions: list[tuple[i
     client.run(*asked)
     again = [scored((*entry.prompt, *client.tokens(entry.id)), 3) for entry in asked]
     crowd = [answered(prompt) for prompt in questions[2:12]]
-    compiled_before = client.engine.stats().compiles_after_warmup
+    before = client.engine.stats()
     client.run(*crowd[:5], *again, *crowd[5:])
-    assert client.engine.stats().compiles_after_warmup == compiled_before
+    after = client.engine.stats()
+    assert after.compiles_after_warmup == before.compiles_after_warmup
+    assert after.output_tokens - before.output_tokens == sum(entry.sampling.max_tokens for entry in crowd)
     for entry, asked_again in zip(asked, again, strict=True):
         events = client.events[asked_again.id]
         assert client.tokens(asked_again.id) == list(asked_again.prompt[1:])

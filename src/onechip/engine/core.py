@@ -293,7 +293,10 @@ class Engine:
     def _read(self, deliver: Deliver, unread: int) -> None:
         """Wait for the device's work but for the newest `unread`, and hand over what it gave."""
         while len(self._in_flight) > unread:
-            self._scheduler, events = scheduler.apply(self._scheduler, self._in_flight.popleft().results())
+            flight = self._in_flight.popleft()
+            self._scheduler, events = scheduler.apply(self._scheduler, flight.results())
+            if isinstance(flight.work, DecodeWindow):  # a prompt's tokens were not generated
+                self._output_tokens += sum(len(event.tokens) for event in events)
             self._hand_over(deliver, events)
 
     def _take_inbox(self, wait: bool) -> list[Event]:
@@ -375,7 +378,6 @@ class Engine:
         with self._lock:
             self._known -= ended
         self._finished += len(ended)
-        self._output_tokens += sum(len(event.tokens) for event in events)
         deliver(events)
 
     def _end_all(self, deliver: Deliver, template: Event) -> None:
