@@ -10,6 +10,7 @@
         ClaimError            a claim does not hold
       RequestError          an HTTP request is wrong (400)
         AuthenticationError   (401)
+        ForbiddenError        (403)
         NotFoundError         (404)
         QueueFullError        (429, with Retry-After)
 
@@ -89,6 +90,11 @@ class RequestError(OnechipError):
 class AuthenticationError(RequestError):
     http_status = 401
     kind = "authentication_error"
+
+
+class ForbiddenError(RequestError):
+    http_status = 403
+    kind = "permission_error"
 
 
 class NotFoundError(RequestError):

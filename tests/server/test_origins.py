@@ -55,6 +55,38 @@ def test_other_pages_are_told_nothing(client, engine, origin) -> None:
     assert engine.requests == []
 
 
+@pytest.mark.parametrize("name", ["evil.example", "evil.example.", "EVIL.example", "local.evil.example"])
+def test_a_public_name_that_was_pointed_here_gets_no_answer(client, engine, name) -> None:
+    """DNS rebinding: the browser takes the server for the page's own, and asks as it likes."""
+    page = {"Origin": f"http://{name.lower()}:8000", "Host": f"{name}:8000"}
+    said = error_of(client.ask("POST", CHAT, HI, **page), 403, "permission_error")["message"]
+    assert "evil.example" in said
+    assert "--api-key" in said
+    assert client.ask("POST", "/api/chat", HI | {"model": "acorn"}, **page) == (403, {"error": said})
+    with client.send("OPTIONS", CHAT, **page, **PREFLIGHT) as response:
+        assert (response.status, response.headers["Access-Control-Allow-Origin"]) == (403, None)
+    assert engine.requests == []
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "https://evil.example",
+        "http://nas.local",
+        "http://192.168.1.7:8000",
+        "http://[fd00::1]:8000",
+        "http://nas",
+    ],
+)
+def test_names_that_no_stranger_can_have_are_answered(client, origin) -> None:
+    host = origin.partition("//")[2]
+    assert client.ask("POST", CHAT, HI, Origin=origin, Host=host)[0] == 200
+
+
+def test_programs_may_call_the_server_what_they_like(client) -> None:
+    assert client.ask("POST", CHAT, HI, Host="gpu.example.com")[0] == 200
+
+
 def test_with_a_key_any_page_may_ask_and_reads_that_the_key_is_wrong(engine) -> None:
     config = ServeConfig(api_key="secret")
     with running(config, lambda progress: model(engine)) as (client, service):

@@ -8,11 +8,14 @@ name no origin.
 from __future__ import annotations
 
 import re
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
+
+from onechip.errors import ForbiddenError
+from onechip.server.errors import error_response
 
 _APPS = frozenset({"app", "file", "tauri", "vscode-webview", "vscode-file"})
 """Schemes of programs on the user's machine whose windows are pages, as Ollama has them."""
@@ -20,11 +23,19 @@ _APPS = frozenset({"app", "file", "tauri", "vscode-webview", "vscode-file"})
 _HERE = re.compile(r"localhost|.+\.localhost|127(\.\d{1,3}){3}|::1|0\.0\.0\.0")
 
 
+_PRIVATE = re.compile(r"[^.]*|[\d.]+|.*:.*|.+\.(local|localhost|lan|internal|home\.arpa)")
+"""Addresses, and names that nobody can have pointed at this machine but those who run its network."""
+
+
 class AllowedOrigins:
     """Tells browsers which pages may read answers.
 
     Those are pages of this machine, of the host that the request went to, whatever the port, and windows of
-    programs. With a key it is every page, since a page must know the key to get anywhere.
+    programs. With a key it is every page, since a page must know the key to get an answer.
+
+    Whoever owns a public name can point it at this machine once his page is loaded (DNS rebinding); to the
+    browser the server is then the page's own, so that it asks nobody. Without a key such pages are refused,
+    unless they came by https: then something before this server has proved that the name is its own.
     """
 
     def __init__(self, app: ASGIApp, keyed: bool) -> None:
@@ -39,23 +50,40 @@ class AllowedOrigins:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        known = scope["type"] == "http" and self._knows(Headers(scope=scope))
-        await (self._answers if known else self._app)(scope, receive, send)
+        headers = Headers(scope=scope) if scope["type"] == "http" else Headers()
+        origin, app = headers.get("origin"), self._app
+        if self._keyed:
+            app = self._app if origin is None else self._answers
+        elif origin is not None:
+            app = self._for_page(*_page_and_server(origin, headers.get("host", "")), scope["path"])
+        await app(scope, receive, send)
 
-    def _knows(self, headers: Headers) -> bool:
-        origin = headers.get("origin")
-        return origin is not None and (self._keyed or _is_near(origin, headers.get("host", "")))
+    def _for_page(self, page: SplitResult, server: str | None, path: str) -> ASGIApp:
+        """What answers `page`, which asks for `path` at the host `server`, where there is no key."""
+        if page.scheme not in ("http", "https"):
+            return self._answers if page.scheme in _APPS else self._app
+        name = page.hostname or ""
+        if _HERE.fullmatch(name):
+            return self._answers
+        if name != server:
+            return self._app
+        if page.scheme == "https" or _PRIVATE.fullmatch(name):
+            return self._answers
+        error = ForbiddenError(
+            f"This server has no key, so it answers no web page under the public name {name}, which a "
+            "stranger could have pointed here: open the page by the machine's address, or start the server "
+            "with --api-key.",
+            code="public_name",
+        )
+        return error_response(path, error)
 
 
-def _is_near(origin: str, host: str) -> bool:
+def _page_and_server(origin: str, host: str) -> tuple[SplitResult, str | None]:
+    """The page that `origin` names, and the host that the request went to, without its port."""
     try:
-        page, server = urlsplit(origin), urlsplit(f"//{host}")
+        return urlsplit(origin), urlsplit(f"//{host}").hostname
     except ValueError:  # brackets that hold no address
-        return False
-    if page.scheme not in ("http", "https"):
-        return page.scheme in _APPS
-    name = page.hostname or ""
-    return bool(_HERE.fullmatch(name)) or name == server.hostname
+        return urlsplit(""), None
 
 
 def reads_as_json(headers: Headers) -> bool:
