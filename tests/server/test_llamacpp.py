@@ -103,6 +103,7 @@ def test_what_is_asked_for(client, engine) -> None:
         ({"grammar": 'root ::= "a"', "json_schema": {}}, "grammar"),
         ({"prompt": [TOKENIZER.vocab_size]}, "prompt"),
         ({"max_tokens": 5}, "max_tokens"),  # beside n_predict
+        ({"n_predict": None, "max_tokens": "5"}, "max_tokens"),
     ],
 )
 def test_refusals_name_the_field(client, engine, fields, param) -> None:

@@ -85,7 +85,8 @@ def test_other_names_of_fields(client, engine, path, ask) -> None:
     for fields, param in (
         ({"repeat_penalty": 1.5, "repetition_penalty": 1.4}, "repeat_penalty"),
         ({"repeat_penalty": 1.5, "repeat_last_n": 64}, "repeat_last_n"),
-        ({"repeat_penalty": 1000}, "repetition_penalty"),
+        ({"repeat_penalty": 1000}, "repeat_penalty"),
+        ({"no_stop_trim": "no"}, "no_stop_trim"),
     ):
         assert error_of(client.ask("POST", path, ask | fields), 400)["param"] == param
 
@@ -99,7 +100,7 @@ def test_the_request_id_is_in_the_answer_s(client, engine, path, ask) -> None:
         assert {event["id"] for event in events} == {f"{kind}-mine"}
     assert len({request.id for request in engine.requests}) == 6  # the engine has ids of its own
     assert error_of(client.ask("POST", path, ask | {"request_id": ""}), 400)["param"] == "request_id"
-    assert error_of(client.ask("POST", path, ask | {"rid": ["a"]}), 400)["param"] == "request_id"
+    assert error_of(client.ask("POST", path, ask | {"rid": ["a"]}), 400)["param"] == "rid"
 
 
 def test_thoughts_are_hidden_and_counted(client, engine) -> None:

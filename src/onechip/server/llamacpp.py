@@ -45,8 +45,7 @@ _RANDOM_SEEDS = (-1, 2**32 - 1)
 
 class NativeBody(Body, kw_only=True, forbid_unknown_fields=True):
     """POST /completion. `n_predict` below 0: as many as fit. `repeat_last_n`: how many tokens penalties look
-    at, -1 all, 0 none. `cache_prompt`, `id_slot` and `n_keep` say how llama.cpp keeps its cache; taken, not
-    used.
+    at, -1 all, 0 none.
     """
 
     NEUTRAL: ClassVar[Mapping[str, tuple[Any, ...]]] = {
@@ -58,6 +57,7 @@ class NativeBody(Body, kw_only=True, forbid_unknown_fields=True):
         "logit_bias": "ask /v1/completions",
         "n_probs": "ask /v1/completions with logprobs",
     }
+    OTHER_NAMES: ClassVar[Mapping[str, str]] = {"max_tokens": "n_predict"}
 
     prompt: str | list[int]
     model: str | None = None
@@ -76,15 +76,6 @@ class NativeBody(Body, kw_only=True, forbid_unknown_fields=True):
     ignore_eos: bool | None = None
     grammar: str | None = None
     json_schema: SchemaOrText | None = None
-    cache_prompt: bool | None = None
-    id_slot: int | None = None
-    n_keep: int | None = None
-
-    @classmethod
-    def complete(cls, data: dict[str, Any]) -> None:
-        """llama.cpp takes OpenAI's name of the limit too."""
-        if "max_tokens" in data and "n_predict" not in data:
-            data["n_predict"] = data.pop("max_tokens")
 
 
 class NativePart(Struct):

@@ -35,7 +35,7 @@ def parse(body: bytes, type: type[T]) -> T:
     if not isinstance(data, dict):
         raise RequestError(f"The body must be a JSON object, not {_shown(data)}.")
     drop_nulls(data, type)
-    _rename(data, type)
+    said = _rename(data, type)
     type.complete(data)
     _remove_unsupported(data, type)
     for name, inner in type.NESTED.items():
@@ -44,7 +44,7 @@ def parse(body: bytes, type: type[T]) -> T:
     try:
         return msgspec.convert(data, type)
     except msgspec.ValidationError as error:
-        raise _explained(str(error), data, type) from None
+        raise _explained(str(error), data, type, said) from None
 
 
 def _check_encoding(body: bytes) -> None:
@@ -56,12 +56,20 @@ def _check_encoding(body: bytes) -> None:
         raise RequestError("The body is in UTF-16 or UTF-32: send UTF-8.")
 
 
-def _rename(data: dict[str, Any], type: type[Body]) -> None:
-    """Give fields our names. Raises RequestError for two names of one field with two values."""
+def _rename(data: dict[str, Any], type: type[Body]) -> dict[str, str]:
+    """Give fields our names; what the client calls those that had others.
+
+    Raises:
+        RequestError: two names of one field have two values.
+    """
+    said: dict[str, str] = {}
     for name in [name for name in data if name in type.OTHER_NAMES]:
         value, field = data.pop(name), type.OTHER_NAMES[name]
+        if field not in data:
+            said[field] = name
         if data.setdefault(field, value) != value:
             raise RequestError(f"{name} and {field} are two names of one thing; leave one out.", param=name)
+    return said
 
 
 def _remove_unsupported(data: dict[str, Any], type: type[Body], prefix: str = "") -> None:
@@ -98,8 +106,12 @@ def _is_neutral(value: Any, neutral: tuple[Any, ...]) -> bool:
     return any(same)
 
 
-def _explained(complaint: str, data: Any, type: type[Body]) -> RequestError:
-    """msgspec's complaint, with the field's name first and its value."""
+def _explained(complaint: str, data: Any, type: type[Body], said: Mapping[str, str]) -> RequestError:
+    """msgspec's complaint, with the field's name first and its value.
+
+    Args:
+        said: our names of fields -> the client's, where it has others.
+    """
     match = _COMPLAINT.fullmatch(complaint)
     assert match is not None
     what, path = match["what"], match["path"] or ""
@@ -112,6 +124,7 @@ def _explained(complaint: str, data: Any, type: type[Body]) -> RequestError:
     shown = _shown(_value_at(path, data))
     allowed = type.ALLOWED.get(re.sub(r"\d+", "", path))
     expected = f"allowed is {allowed}" if allowed else what.replace("Expected", "expected").replace("`", "")
+    path = said.get(path, path)
     return RequestError(f"{path} is {shown}: {expected}.", param=path, code="invalid_value")
 
 
