@@ -86,6 +86,9 @@ def test_options(client, engine) -> None:
     assert engine.requests[1].sampling.max_tokens == 100 - len(engine.requests[1].prompt)
     client.lines(CHAT, ASK | {"options": {"num_predict": -1}})
     assert engine.requests[2].sampling.max_tokens == engine.context - len(engine.requests[2].prompt)
+    for _ in range(2):  # Ollama's for a random one
+        client.lines(CHAT, ASK | {"options": {"seed": -1}})
+    assert engine.requests[3].sampling.seed != engine.requests[4].sampling.seed
 
 
 @pytest.mark.parametrize(("think", "thinks"), [(True, True), (False, False), ("low", True)])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive
@@ -18,35 +18,18 @@ from onechip.server.completions import one_prompt
 from onechip.server.conversation import begin_text
 from onechip.server.errors import json_response, openai_error
 from onechip.server.generation import Generation
+from onechip.server.llama_options import LlamaOptions, OutputCount, limits_of, sampling_of
 from onechip.server.neutral import LLAMA_CPP
 from onechip.server.orders import Choices
-from onechip.server.sampling import Limits
-from onechip.server.schemas import (
-    Body,
-    Penalty,
-    PositiveShare,
-    RepetitionPenalty,
-    Sampling,
-    SchemaOrText,
-    Seed,
-    Share,
-    StopString,
-    StopStrings,
-    Temperature,
-    TopK,
-)
+from onechip.server.schemas import SchemaOrText
 from onechip.server.service import Service
 from onechip.server.streaming import EVENT_STREAM, StreamedAnswer, sse
 from onechip.server.structure import Structure, schema_of
 from onechip.server.work import apart
 
-_RANDOM_SEEDS = (-1, 2**32 - 1)
 
-
-class NativeBody(Body, kw_only=True, forbid_unknown_fields=True):
-    """POST /completion. `n_predict` below 0: as many as fit. `repeat_last_n`: how many tokens penalties look
-    at, -1 all, 0 none.
-    """
+class NativeBody(LlamaOptions, kw_only=True, forbid_unknown_fields=True):
+    """POST /completion."""
 
     NEUTRAL: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         **LLAMA_CPP,
@@ -61,18 +44,8 @@ class NativeBody(Body, kw_only=True, forbid_unknown_fields=True):
 
     prompt: str | list[int]
     model: str | None = None
-    n_predict: Annotated[int, Meta(ge=-2, le=2**31 - 1)] | None = None
+    n_predict: OutputCount | None = None
     stream: bool | None = None
-    temperature: Temperature | None = None
-    top_k: TopK | None = None
-    top_p: PositiveShare | None = None
-    min_p: Share | None = None
-    seed: Seed | None = None
-    stop: StopString | StopStrings | None = None
-    repeat_penalty: RepetitionPenalty | None = None
-    presence_penalty: Penalty | None = None
-    frequency_penalty: Penalty | None = None
-    repeat_last_n: Annotated[int, Meta(ge=-1, lt=2**31)] | None = None
     ignore_eos: bool | None = None
     grammar: str | None = None
     json_schema: SchemaOrText | None = None
@@ -126,7 +99,8 @@ async def completion(service: Service, body: NativeBody, receive: Receive) -> Re
         OnechipError: the request is wrong, or the engine does not take it.
     """
     model = service.model(body.model)
-    sampling, limits, structure = _sampling(body), _limits(body), _structure(body)
+    sampling, structure = sampling_of(body, body.ignore_eos), _structure(body)
+    limits = limits_of(body.n_predict, "n_predict", exact=bool(body.ignore_eos))
     with service.preparing():
         prompt = await apart(one_prompt, body.prompt, model)
         request_id = f"cmpl-{secrets.token_hex(16)}"
@@ -138,32 +112,6 @@ async def completion(service: Service, body: NativeBody, receive: Receive) -> Re
         return StreamedAnswer(group, [events])
     [deltas] = await group.whole(receive)
     return json_response(events.reply(_text(deltas)))
-
-
-def _sampling(body: NativeBody) -> Sampling:
-    return Sampling(
-        temperature=body.temperature,
-        top_k=body.top_k,
-        top_p=body.top_p,
-        min_p=body.min_p,
-        seed=None if body.seed in _RANDOM_SEEDS else body.seed,
-        stop=body.stop,
-        ignore_eos=body.ignore_eos,
-        repetition_penalty=body.repeat_penalty,
-        presence_penalty=body.presence_penalty,
-        frequency_penalty=body.frequency_penalty,
-        repeat_last_n=body.repeat_last_n,
-    )
-
-
-def _limits(body: NativeBody) -> Limits:
-    """Raises RequestError if no output at all is asked for."""
-    tokens = body.n_predict
-    if tokens == 0:
-        raise RequestError(
-            "n_predict is 0: ask for 1 token at least, or -1 for as many as fit.", param="n_predict"
-        )
-    return Limits(None if tokens is None or tokens < 0 else tokens, "n_predict", exact=bool(body.ignore_eos))
 
 
 def _structure(body: NativeBody) -> Structure | None:

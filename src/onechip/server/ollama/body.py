@@ -7,22 +7,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta, Struct
 
-from onechip.server.schemas import (
-    Body,
-    Count,
-    Likeliest,
-    Penalty,
-    PositiveShare,
-    RepetitionPenalty,
-    Seed,
-    Share,
-    StopString,
-    StopStrings,
-    Temperature,
-    Tool,
-    ToolChoice,
-    TopK,
-)
+from onechip.server.llama_options import LlamaOptions, OutputCount
+from onechip.server.schemas import Body, Count, Likeliest, Tool, ToolChoice
 
 Think = bool | Literal["low", "medium", "high"]
 Format = Literal["", "json"] | dict[str, Any]
@@ -31,10 +17,8 @@ _LIMITS = {"max_output_tokens": "num_predict", "max_tokens": "num_predict"}
 _ANY_COUNT = Annotated[int, Meta(ge=-(2**31), lt=2**31)]
 
 
-class Options(Body, kw_only=True, forbid_unknown_fields=True):
-    """`num_predict` below 0: as many as fit. `repeat_last_n`: how many tokens penalties look at, -1 all,
-    0 none. From `numa` on: how Ollama's runner works; taken, not used.
-    """
+class Options(LlamaOptions, kw_only=True, forbid_unknown_fields=True):
+    """From `numa` on: how Ollama's runner works; taken, not used."""
 
     NEUTRAL: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "mirostat": (0,),
@@ -42,18 +26,8 @@ class Options(Body, kw_only=True, forbid_unknown_fields=True):
         "typical_p": (1, 1.0),
     }
 
-    num_predict: Annotated[int, Meta(ge=-2, le=2**31 - 1)] | None = None
+    num_predict: OutputCount | None = None
     num_ctx: Count | None = None
-    temperature: Temperature | None = None
-    top_k: TopK | None = None
-    top_p: PositiveShare | None = None
-    min_p: Share | None = None
-    seed: Seed | None = None
-    stop: StopString | StopStrings | None = None
-    repeat_penalty: RepetitionPenalty | None = None
-    presence_penalty: Penalty | None = None
-    frequency_penalty: Penalty | None = None
-    repeat_last_n: Annotated[int, Meta(ge=-1, lt=2**31)] | None = None
     numa: bool | None = None
     num_batch: _ANY_COUNT | None = None
     num_gpu: _ANY_COUNT | None = None

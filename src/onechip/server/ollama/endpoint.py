@@ -22,6 +22,7 @@ from onechip.server.endings import begun_or_new
 from onechip.server.errors import OllamaError, json_response
 from onechip.server.generation import Generation
 from onechip.server.group import Group
+from onechip.server.llama_options import limits_of, sampling_of
 from onechip.server.logprobs import TokenLogprob, TokenNames, Untold, likeliest, token_logprobs
 from onechip.server.ollama.body import ChatBody, Format, GenerateBody, Options, Think
 from onechip.server.ollama.history import messages_of
@@ -35,7 +36,7 @@ from onechip.server.ollama.replies import (
     timestamp,
 )
 from onechip.server.orders import Choices
-from onechip.server.sampling import Limits, penalties_of_all
+from onechip.server.sampling import Limits
 from onechip.server.schemas import Sampling, Tool
 from onechip.server.service import Model, Service
 from onechip.server.streaming import NDJSON, StreamedAnswer, json_line
@@ -138,33 +139,11 @@ def _thinking(think: Think | None) -> Thinking:
 
 
 def _sampling(options: Options) -> Sampling:
-    repetition, presence, frequency = penalties_of_all(
-        options.repeat_last_n,
-        (options.repeat_penalty, options.presence_penalty, options.frequency_penalty),
-        "options.repeat_last_n",
-    )
-    return Sampling(
-        temperature=options.temperature,
-        top_k=options.top_k,
-        top_p=options.top_p,
-        min_p=options.min_p,
-        seed=options.seed,
-        stop=options.stop,
-        repetition_penalty=repetition,
-        presence_penalty=presence,
-        frequency_penalty=frequency,
-    )
+    return sampling_of(options, prefix="options.")
 
 
 def _limits(options: Options) -> Limits:
-    """Raises RequestError if no output at all is asked for."""
-    tokens = options.num_predict
-    if tokens == 0:
-        raise RequestError(
-            "options.num_predict is 0: ask for 1 token at least, or -1 for as many as fit.",
-            param="options.num_predict",
-        )
-    return Limits(None if tokens is None or tokens < 0 else tokens, "options.num_predict", options.num_ctx)
+    return limits_of(options.num_predict, "options.num_predict", options.num_ctx)
 
 
 class _Form(Protocol):
