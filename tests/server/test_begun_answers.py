@@ -168,6 +168,10 @@ def test_ollama_goes_on_with_a_last_message_of_the_assistant(client, engine) -> 
 def test_an_empty_beginning_begins_nothing(client, engine, path) -> None:
     assert client.ask("POST", path, begun("", model="acorn", max_tokens=5, stream=False))[0] == 200
     assert prompt_of(engine.requests[0]) == HEAD
+    alone = {"messages": [{"role": "assistant", "content": ""}], "model": "acorn", "max_tokens": 5}
+    status, refused = client.ask("POST", path, alone)
+    assert (status, "nothing but an empty message" in str(refused)) == (400, True)
+    assert len(engine.requests) == 1
 
 
 @pytest.fixture

@@ -36,11 +36,19 @@ def ending_of(body: ChatBody | TokenizeBody) -> Ending:
 def begun_or_new(messages: Sequence[dict[str, Any]]) -> tuple[Sequence[dict[str, Any]], Ending]:
     """A conversation in which a last message of the assistant's is the beginning of the answer. One in which
     nothing stands begins nothing, and is left out.
+
+    Raises:
+        RequestError: then nothing is left.
     """
     last = messages[-1]
     if last["role"] != "assistant":
         return messages, "new answer"
     if not any(last.get(part) for part in ("content", "reasoning", "tool_calls")):
+        if len(messages) == 1:
+            raise RequestError(
+                "messages has nothing but an empty message of the assistant's: end with a user's message.",
+                param="messages",
+            )
         return messages[:-1], "new answer"
     return messages, "begun answer"
 
