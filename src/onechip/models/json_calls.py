@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NoReturn
 
 from onechip.models.chat_parser import CallArguments, CallClose, CallOpen, Delta, Text, append_delta
+from onechip.models.overlap import overlap
 from onechip.models.tokenizer import Tokenizer
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
@@ -114,8 +115,7 @@ class JsonCallParser:
             if position >= 0:
                 self._pass(marker, position)
                 continue
-            lengths = range(len(marker) - 1, 0, -1)
-            certain = len(self._held) - next((n for n in lengths if self._held.endswith(marker[:n])), 0)
+            certain = len(self._held) - overlap(self._held, marker)
             if marker == CLOSE:
                 self._searched = certain
             else:

@@ -12,6 +12,7 @@ from typing import Literal
 
 from onechip.models.chat_parser import Delta, Reasoning, Text, append_delta
 from onechip.models.json_calls import JsonCallParser
+from onechip.models.overlap import overlap
 from onechip.models.think_marks import ThinkMarks
 from onechip.models.tokenizer import Tokenizer
 
@@ -88,7 +89,7 @@ class ThoughtReader:
         """
         self._on_text(self._decoder.finish())
         if self._state == "thoughts":
-            begun = max(_overlap(self._held, mark) for mark in self._marks_ahead)
+            begun = max((overlap(self._held, mark) for mark in self._marks_ahead if mark), default=0)
             self._end_thoughts(dropped=begun if cut_off else 0)
         elif self._state == "before" and not cut_off:
             self._begin_answer()
@@ -140,9 +141,12 @@ class ThoughtReader:
                 return True
             if not text or (self._open is not None and self._open.startswith(text)):
                 return False
-        position = -1 if self._close is None else self._held.find(self._close)
-        if self._close is None or position < 0:
-            self._think(len(self._held) - _overlap(self._held, self._close))
+        if self._close is None:
+            self._think(len(self._held))
+            return False
+        position = self._held.find(self._close)
+        if position < 0:
+            self._think(len(self._held) - overlap(self._held, self._close))
             return False
         self._think(position)
         self._cut(len(self._close))
@@ -223,9 +227,3 @@ class ThoughtReader:
         text, self._held = self._held[:length], self._held[length:]
         self._starts = [start - length for start in self._starts if start >= length]
         return text
-
-
-def _overlap(text: str, mark: str | None) -> int:
-    """How many characters at the end of `text` may be the beginning of `mark`."""
-    lengths = range(len(mark) - 1, 0, -1) if mark else ()
-    return next((length for length in lengths if mark and text.endswith(mark[:length])), 0)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from onechip.models.overlap import overlap
+
 
 class StopStrings:
     """Looks for stop strings in one text, also across the borders of its pieces.
@@ -34,7 +36,7 @@ class StopStrings:
             end, start = min(found)
             self.hit, self._held = text[start:end], ""
             return text[: end if self._shown else start]
-        held = max((_overlap(text, stop) for stop in self._stops), default=0)
+        held = max((overlap(text, stop) for stop in self._stops), default=0)
         shown = len(text) - held
         self._held = text[shown:]
         return text[:shown]
@@ -43,9 +45,3 @@ class StopStrings:
         """What was held back because it might have begun a stop string."""
         held, self._held = self._held, ""
         return held
-
-
-def _overlap(text: str, stop: str) -> int:
-    """Length of the longest end of `text` that `stop` begins with, less than all of it."""
-    longest = min(len(text), len(stop) - 1)
-    return next((length for length in range(longest, 0, -1) if stop.startswith(text[-length:])), 0)
