@@ -93,6 +93,39 @@ def test_refusals_name_field_value_and_mend(fields: Any, param: str, words: list
     assert "`" not in message
 
 
+@pytest.mark.parametrize(
+    ("type", "fields", "said"),
+    [
+        (
+            ChatBody,
+            {"reasoning_effort": "much"},
+            'reasoning_effort is "much": allowed is high, low, max, medium',
+        ),
+        (ResponsesBody, {"reasoning": {"summary": "x"}}, "allowed is auto, concise or detailed."),
+        (
+            ResponsesBody,
+            {"input": [{"role": "x", "content": ""}]},
+            'input[0].role is "x": allowed is assistant,',
+        ),
+        (MessagesBody, {"cache_control": {"type": "x"}}, 'cache_control.type is "x": allowed is ephemeral.'),
+        (MessagesBody, {"cache_control": {"type": "ephemeral", "ttl": "2h"}}, "allowed is 1h or 5m."),
+        (
+            ollama.ChatBody,
+            {"messages": [{"role": "user"}, {"role": "x"}]},
+            'messages[1].role is "x": allowed is a',
+        ),
+    ],
+)
+def test_of_listed_values_those_that_would_do_are_said(type: Any, fields: Any, said: str) -> None:
+    whole = {"model": "m", "max_tokens": 1, "messages": [{"role": "user", "content": "Hi"}]}
+    body = fields if type is ResponsesBody else whole | fields
+    if type is ollama.ChatBody:
+        del body["max_tokens"]
+    with pytest.raises(RequestError) as caught:
+        parse(json.dumps(body).encode(), type)
+    assert said in caught.value.message
+
+
 def test_fields_that_ask_for_nothing_are_taken() -> None:
     neutral = {
         "n": 1, "frequency_penalty": 0, "presence_penalty": 0.0, "logit_bias": {}, "logprobs": False,

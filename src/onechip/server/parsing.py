@@ -12,6 +12,7 @@ import msgspec
 
 from onechip.errors import RequestError
 from onechip.models.json_text import decode_json
+from onechip.server.listed import listed_values
 from onechip.server.neutral import ANY
 from onechip.server.nulls import drop_nulls
 from onechip.server.schemas import Body
@@ -122,7 +123,10 @@ def _explained(complaint: str, data: Any, type: type[Body], said: Mapping[str, s
             return RequestError(f"{param} is missing.", param=param, code="missing_parameter")
         return RequestError(f"Unknown field: {param}; leave it out.", param=param, code="unknown_parameter")
     shown = _shown(_value_at(path, data))
-    allowed = type.ALLOWED.get(re.sub(r"\d+", "", path))
+    place = re.sub(r"\d+", "", path)
+    allowed = type.ALLOWED.get(place)
+    if allowed is None and what.startswith("Invalid"):
+        allowed = listed_values(type, place)
     expected = f"allowed is {allowed}" if allowed else what.replace("Expected", "expected").replace("`", "")
     path = said.get(path, path)
     return RequestError(f"{path} is {shown}: {expected}.", param=path, code="invalid_value")

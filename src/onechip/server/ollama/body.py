@@ -75,6 +75,7 @@ class _Generation(Body, kw_only=True, forbid_unknown_fields=True):
         "messages[].images": "an empty list, since this server reads text only",
         "images": "an empty list, since this server reads text only",
         "format": "json, or a JSON schema, an object",
+        "think": "true, false, low, medium or high",
         "tool_choice": "auto, none, required or an object that names tools",
     }
     INSTEAD: ClassVar[Mapping[str, str]] = {
