@@ -36,8 +36,6 @@ def _flat(types: Iterable[inspect.Type]) -> Iterator[inspect.Type]:
     for kind in types:
         if isinstance(kind, inspect.UnionType):
             yield from _flat(kind.types)
-        elif isinstance(kind, inspect.Metadata):
-            yield from _flat([kind.type])
         else:
             yield kind
 

@@ -23,7 +23,7 @@ _APPS = frozenset({"app", "file", "tauri", "vscode-webview", "vscode-file"})
 _HERE = re.compile(r"localhost|.+\.localhost|127(\.\d{1,3}){3}|::1|0\.0\.0\.0")
 
 
-_PRIVATE = re.compile(r"[^.]*|[\d.]+|.*:.*|.+\.(local|localhost|lan|internal|home\.arpa)")
+_PRIVATE = re.compile(r"[^.]*|[\d.]+|.*:.*|.+\.(local|lan|internal|home\.arpa)")
 """Addresses, and names that nobody can have pointed at this machine but those who run its network."""
 
 
