@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -133,10 +134,6 @@ def load(wishes: EngineConfig, progress: Progress) -> LoadedEngine:
     folder = _folder(wishes.cache_dir, config, plan, precision, [*listing, scores])
     executables = _load_programs(listing, folder, progress)
 
-    def load_scores() -> Executable:
-        with compiles.wanted():
-            return aot.load_or_compile(scores, folder)
-
     progress("warming up", 0.95)
     loaded = LoadedEngine(
         config=config,
@@ -152,7 +149,7 @@ def load(wishes: EngineConfig, progress: Progress) -> LoadedEngine:
         decode={bucket: executables[f"decode[{bucket}]"] for bucket in plan.row_buckets},
         forward=executables["forward"],
         choose=executables["choose"],
-        score=Deferred(load_scores),
+        score=Deferred(partial(_load_later, scores, folder, compiles)),
         tokenizer=tokenizer,
         compiles=compiles,
     )
@@ -204,6 +201,12 @@ def _load_programs(
     if folder is not None:
         aot.prune(folder)
     return executables
+
+
+def _load_later(program: Program, folder: Path | None, compiles: CompileCounter) -> Executable:
+    """A program that a start does without."""
+    with compiles.wanted():
+        return aot.load_or_compile(program, folder)
 
 
 def _warm_up(loaded: LoadedEngine) -> None:
