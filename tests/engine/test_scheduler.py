@@ -64,19 +64,36 @@ def test_a_prompt_of_one_token_needs_no_chunk() -> None:
     assert turn.decode is not None
 
 
+def parts_of(turn: Turn) -> list[tuple[str, int, int]]:
+    return [(part.request.id, part.start, part.valid) for chunk in turn.prefills for part in chunk.parts]
+
+
 def test_a_prompt_that_is_scored_ends_with_its_chunks() -> None:
-    entry, other = scored("a", 20), request("b", 5)
-    limits = replace(LIMITS, shared_chunks=True)
-    state, turn = scheduler.plan(submitted(entry, other, limits=limits))
-    parts = [(part.request.id, part.start, part.valid) for chunk in turn.prefills for part in chunk.parts]
-    assert parts == [("a", 0, 16), ("a", 16, 3)], "never in a chunk with others"
+    entry, other = scored("a", 20), scored("b", 3)
+    state, turn = scheduler.plan(submitted(entry, other, limits=replace(LIMITS, shared_chunks=True)))
+    assert parts_of(turn) == [("a", 0, 16), ("a", 16, 3)], "never in a chunk with others"
     assert [chunk.bucket for chunk in turn.prefills] == [16, 16], "which has one size"
     assert (turn.joins, turn.decode) == ((), None)
     for chunk, finish in zip(turn.prefills, (None, "length"), strict=True):
         state, [event] = scheduler.apply(state, results_of(chunk, 0))
-        assert event.finish == finish
+        assert (event.request_id, event.finish) == ("a", finish)
     _, turn = scheduler.plan(state)
-    assert [name for name, _ in turn.joins] == [1]
+    assert parts_of(turn) == [("b", 0, 2)]
+
+
+def test_prompts_that_are_scored_hold_nobody_up() -> None:
+    """They hold a part of the slots, others pass them, and their chunks are short while others decode."""
+    crowd = [scored(f"s{n}", 60) for n in range(30)]
+    state, turn = scheduler.plan(submitted(*crowd, limits=replace(LIMITS, shared_chunks=True)))
+    assert [name for name, _, _ in parts_of(turn)] == ["s0", "s0"]
+    assert (state.running, len(state.waiting)) == (LIMITS.scored_slots, 30 - LIMITS.scored_slots)
+    state = scheduler.submit(state, request("chat", 10, 50), frozenset())
+    state, turn = scheduler.plan(state)
+    assert parts_of(turn)[0] == ("chat", 0, 9)
+    assert turn.decode is not None
+    state, turn = scheduler.plan(state)
+    assert set(parts_of(turn)) >= {("s0", 48, 4)}
+    assert all(valid <= LIMITS.scored_beside for _, _, valid in parts_of(turn))
 
 
 @pytest.mark.parametrize("shared", [True, False])

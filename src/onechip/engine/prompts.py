@@ -26,6 +26,7 @@ class Prompts:
         self.copies = Copies()
         self._limits = state.limits
         self._waiting = state.waiting
+        self._decoding = any(slot is not None and slot.wants_tokens for slot in self.slots)
         if self.prefixes is not None and any(slot and not slot.begun for slot in self.slots):
             decoding = {i: slot.content for i, slot in enumerate(self.slots) if slot and slot.joined}
             self.prefixes = self.prefixes.holding(decoding)
@@ -55,6 +56,8 @@ class Prompts:
             running = self.slots[index]
             assert running is not None
             if running.left:
+                if running.request.scored and self._decoding:
+                    room = min(room, self._limits.scored_beside)
                 valid = min(running.unbroken, room)
                 parts.append(PrefillPart(index, running.request, running.prefilled, valid))
                 room -= valid
@@ -73,9 +76,11 @@ class Prompts:
         return scored or not self._limits.shared_chunks
 
     def _pending(self) -> list[tuple[int, Running]]:
-        """Slots whose prompts are not in, in the order in which they came."""
+        """Slots whose prompts are not in, in the order in which they came; those that are scored are last: a
+        long list of them would hold up all others.
+        """
         pending = [(i, slot) for i, slot in enumerate(self.slots) if slot and (slot.left or not slot.begun)]
-        return sorted(pending, key=lambda entry: entry[1].order)
+        return sorted(pending, key=lambda entry: (entry[1].request.scored, entry[1].order))
 
     def _begin(self, index: int, parts: Sequence[PrefillPart], later: list[Tokens]) -> bool:
         """Look for what stands in the cache of a prompt; False if it is better done after these parts.

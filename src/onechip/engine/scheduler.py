@@ -6,7 +6,7 @@ whose prompt is in but for its last token, which the window's first step runs. S
 running requests by more than the budget, and a running request never holds up a new one by more than a
 window. Requests start in the order in which they came. While a steered request runs (types.Request), a turn
 has one step. What stands in the cache of a prompt already is not computed again (prefixes.py). A prompt that
-is scored has chunks of its own, which bring results, and ends with the last.
+is scored has chunks of its own, which bring results, and ends with the last; other prompts go before it.
 
 A turn is planned before the results of the turn before it are read. A request that meets its stop token is
 therefore in up to one window too many; the device leaves it alone there. An end by length is known before.
@@ -61,16 +61,36 @@ def end(state: State, event: Event) -> tuple[State, list[Event]]:
 
 def _admit(state: State) -> State:
     """Give free slots, lowest first, to those who have waited longest."""
-    free = [index for index, slot in enumerate(state.slots) if slot is None][: len(state.waiting)]
-    if not free:
+    free = [index for index, slot in enumerate(state.slots) if slot is None]
+    entries, waiting = _next_in_line(state, len(free))
+    if not entries:
         return state
-    slots, entries = list(state.slots), state.waiting[: len(free)]
+    slots, free = list(state.slots), free[: len(entries)]
     if state.prefixes is not None:
         free = state.prefixes.assign([entry.tokens for entry in entries], free)
     for order, (index, entry) in enumerate(zip(free, entries, strict=True), start=state.admitted):
         slots[index] = Running(entry.request, entry.stops, order, entry.tokens)
-    waiting, admitted = state.waiting[len(free) :], state.admitted + len(free)
-    return replace(state, waiting=waiting, slots=tuple(slots), admitted=admitted)
+    return replace(state, waiting=waiting, slots=tuple(slots), admitted=state.admitted + len(free))
+
+
+def _next_in_line(state: State, free: int) -> tuple[list[Waiting], tuple[Waiting, ...]]:
+    """Who gets one of so many free slots, and who goes on waiting: others pass prompts that are scored when
+    those hold as many as they may.
+    """
+    if not free or not state.waiting:
+        return [], state.waiting
+    scored = state.limits.scored_slots - sum(bool(slot and slot.request.scored) for slot in state.slots)
+    entries: list[Waiting] = []
+    passed: list[Waiting] = []
+    for place, entry in enumerate(state.waiting):
+        if len(entries) == free:
+            return entries, (*passed, *state.waiting[place:])
+        if entry.request.scored and not scored:
+            passed.append(entry)
+            continue
+        scored -= entry.request.scored
+        entries.append(entry)
+    return entries, tuple(passed)
 
 
 def _plan_joins(slots: list[Running | None]) -> tuple[tuple[int, Request], ...]:

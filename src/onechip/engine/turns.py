@@ -34,6 +34,16 @@ class Limits:
     def slots(self) -> int:
         return self.row_buckets[-1]
 
+    @property
+    def scored_slots(self) -> int:
+        """How many prompts that are scored may hold slots at once: they run one by one anyhow."""
+        return max(1, self.slots // 4)
+
+    @property
+    def scored_beside(self) -> int:
+        """Rows of a scored chunk while others decode: all layers and the head run for each."""
+        return max(1, self.chunk_buckets[-1] // 4)
+
     def row_bucket(self, rows: int) -> int:
         """The smallest that covers so many slots."""
         return _smallest(self.row_buckets, rows)
