@@ -148,6 +148,7 @@ def test_more_requests_than_slots_wait_their_turn(
             Request("stops", (5,), SamplingParams(stop_token_ids=tuple(range(200, 200 + MAX_STOP_IDS + 1)))),
             "stop ids",
         ),
+        (Request("k", (5,), SamplingParams(top_k=2**31)), "too large for the engine"),
     ],
 )
 def test_what_cannot_run_is_refused_with_the_numbers(client: Client, entry: Request, says: str) -> None:

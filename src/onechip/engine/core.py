@@ -25,6 +25,7 @@ from onechip.engine.attention import Chunk
 from onechip.engine.in_flight import InFlight
 from onechip.engine.prefixes import Copies
 from onechip.engine.programs import joins_of, moves_of
+from onechip.engine.sampling import rows_of
 from onechip.engine.start import LoadedEngine, load
 from onechip.engine.steering import Steering
 from onechip.engine.turns import DecodeWindow, PrefillChunk
@@ -218,6 +219,10 @@ class Engine:
                 param="stop_token_ids",
             )
         limited = replace(params, max_tokens=min(params.max_tokens, room), stop_token_ids=stops)
+        try:
+            rows_of(limited, len(request.prompt), stops)
+        except OverflowError as error:  # of one request; where it joins the others, it would end all of them
+            raise RequestError(f"a sampling parameter is too large for the engine ({error}).") from error
         return replace(request, sampling=limited), frozenset(stops)
 
     def _checked_to_score(self, request: Request) -> Request:
