@@ -91,7 +91,7 @@ bench-cpu: $(VENV)/.dev $(VENV)/.native
 bench-client: $(VENV)/.bench
 	$(BIN)/python -m bench.client
 
-# The ladder's client and `vllm bench serve` on one server; vLLM has to be installed (onechip engines install vllm).
+# The ladder's client and `vllm bench serve` on one server; vLLM has to be installed (onechip ladder install vllm).
 bench-rigs: $(VENV)/.dev $(VENV)/.native
 	$(BIN)/python -m bench.rigs --controls
 

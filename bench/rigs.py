@@ -14,7 +14,7 @@ last two. TPOT is a request's mean; ITL is the mean of all gaps, between tokens 
 --controls also runs each rig with something changed: the ladder as vLLM asks (prompts as text, usage only at
 the end; by vLLM's definitions), vLLM with prompts that the ladder makes, and with these and connections that
 are open before the clock starts (--num-warmups). Figures are medians of the repeats. vLLM must be installed
-(`onechip engines install vllm`).
+(`onechip ladder install vllm`).
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ def run(options: argparse.Namespace) -> None:
         OnechipError: the server does not come up, or a rig fails.
     """
     if not recipe.python(vllm.NAME).exists():
-        raise EngineError("vLLM is not installed; `onechip engines install vllm` does that.")
+        raise EngineError("vLLM is not installed; `onechip ladder install vllm` does that.")
     found = arms.check_ready(arms.parse(options.model, "onechip:auto", ()))
     tokens_in, tokens_out = options.shape
     room = ((ROOM * tokens_in, tokens_out),)

@@ -135,7 +135,7 @@ class EngineProcess:
         if not listeners(self.pid, self.target.port):
             self._own_port()
         healthy = self._until(self._healthy, end, f"answered {self.launch.health} with 200", waiting)
-        token = self._until(first_token, end, "gave a first token", waiting)
+        token = self._until(first_token, end, "sent a first token", waiting)
         self._own_port()
         return {
             "spawn_to_port_s": port - self._spawned_s,
