@@ -185,6 +185,30 @@ def test_what_cannot_be_compiled_is_refused_with_its_place(client, engine) -> No
     assert engine.requests == []
 
 
+@pytest.mark.parametrize("number", [1234567890123456789, -(2**63)])
+def test_a_number_that_cannot_be_held_to_is_refused_in_every_form(client, engine, number: int) -> None:
+    bad = {"type": "object", "properties": {"id": {"enum": [1, number]}}}
+    said = [
+        refused(client, response_format=json_schema(bad))[1],
+        refused(client, guided_json=json.dumps(bad))[1],
+        refused(client, json_schema=bad)[1],
+    ]
+    asked = {"type": "json_schema", "name": "x", "schema": bad}
+    reply = client.ask("POST", RESPONSES, {"input": "Hi", "text": {"format": asked}})
+    said.append(error_of(reply, 400)["message"])
+    asked = {"format": {"type": "json_schema", "schema": bad}}
+    status, answer = client.ask("POST", MESSAGES, HI | {"max_tokens": 9, "output_config": asked})
+    said.append(answer["error"]["message"])
+    assert status == 400
+    status, answer = client.ask("POST", OLLAMA, {"model": "acorn", "format": bad, **HI})
+    said.append(answer["error"])
+    assert status == 400
+    place = f".properties.id.enum[1] cannot be compiled: is {number}: forms hold whole numbers up to 2**53 "
+    assert [message for message in said if place not in message] == []
+    assert all(message.endswith("exactly; make it a string, or leave it out.") for message in said)
+    assert engine.requests == []
+
+
 def test_fields_that_do_not_go_together(client) -> None:
     param, said = refused(client, guided_regex="a", response_format={"type": "json_object"})
     assert (param, "response_format and guided_regex" in said) == ("guided_regex", True)

@@ -338,7 +338,7 @@ class ArgumentRules:
             bounds["maximum"] = _LARGEST
         schema = {"type": name, **bounds}
         try:
-            check_json_schema(schema)
+            check_json_schema(schema, exact=False)
         except SchemaError as error:
             raise SchemaError(where, f"cannot be held to: {error.reason}") from None
         return self._rules.rule(json_rule(schema))

@@ -10,7 +10,7 @@ from typing import Any
 
 import llguidance
 
-from onechip.models.schema_limits import SchemaError, check_limits
+from onechip.models.schema_limits import SchemaError, check_limits, check_numbers
 from onechip.models.tool_schema import inner_schemas
 
 _COMPACT = {
@@ -50,13 +50,17 @@ def json_rule(schema: Mapping[str, Any]) -> str:
     return f"%json {json.dumps({**schema, 'x-guidance': _COMPACT}, ensure_ascii=False)}"
 
 
-def check_json_schema(schema: Any) -> None:
+def check_json_schema(schema: Any, *, exact: bool = True) -> None:
     """See to it that a grammar can be made of `schema`.
+
+    Args:
+        exact: refuse numbers that llguidance may take for others.
 
     Raises:
         SchemaError: it cannot, and this is where.
     """
     check_limits(schema)
+    check_numbers(schema, exact=exact)
     reason = _error(schema)
     if not reason:
         return

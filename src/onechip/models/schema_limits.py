@@ -37,6 +37,19 @@ _BESIDE = ANNOTATIONS | {"$anchor", "type"}
 _DATA = ("const", "enum", "default", "examples", "example")
 """Keywords whose values are no schemas."""
 
+MAX_NUMBER = 2**53
+"""llguidance reads numbers as doubles: a whole number beyond this may become another one."""
+
+_ENDLESS = 512 - 2**63
+"""A number that a double rounds to -2**63, or one below that as a bound or beside `"type": "integer"`, sends
+llguidance 1.9.1 into a recursion that ends the process.
+"""
+
+_BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
+
+_NAMES = ("properties", "patternProperties", "dependentSchemas", "$defs", "definitions")
+"""Keywords whose members are called as the client likes, also as a keyword is."""
+
 
 class SchemaError(ValueError):
     """A JSON schema that answers cannot be held to.
@@ -99,6 +112,34 @@ def _objects(schema: Any) -> Iterator[tuple[str, dict[str, Any]]]:
             waiting += ((f"{where}.{key}", value) for key, value in node.items() if key not in _DATA)
         elif isinstance(node, list):
             waiting += ((f"{where}[{index}]", value) for index, value in enumerate(node))
+
+
+def check_numbers(schema: Any, *, exact: bool = True) -> None:
+    """Raises SchemaError if a number counts in `schema` that llguidance may take for another one (only if
+    `exact`), or if one stands anywhere, as a reference may lead there, that llguidance does not survive.
+    """
+    for where, key, number, listed in _numbers(schema):
+        too_large = exact and abs(number) > MAX_NUMBER and (listed or key in _BOUNDS)
+        if too_large or number <= _ENDLESS:
+            mend = "choose one within that" if key in _BOUNDS else "make it a string"
+            reason = f"forms hold whole numbers up to 2**53 ({MAX_NUMBER}) exactly; {mend}, or leave it out"
+            raise SchemaError(where, f"is {json.dumps(number)[:40]}: {reason}")
+
+
+def _numbers(schema: Any) -> Iterator[tuple[str, str, int | float, bool]]:
+    """All numbers inside: the path, its last name ("" in a list), and whether const or enum lists it."""
+    waiting: list[tuple[str, str, Any, bool, bool]] = [("", "", schema, False, False)]
+    while waiting:
+        where, last, node, listed, names = waiting.pop()
+        if isinstance(node, dict):
+            for key, value in node.items():
+                lists = listed or (key in ("const", "enum") and not names)
+                named = key in _NAMES and not (names or lists)
+                waiting.append((f"{where}.{key}", key, value, lists, named))
+        elif isinstance(node, list):
+            waiting += ((f"{where}[{index}]", "", value, listed, False) for index, value in enumerate(node))
+        elif isinstance(node, int | float) and not isinstance(node, bool):
+            yield where, last, node, listed
 
 
 def check_divisors(schema: Any) -> None:

@@ -26,7 +26,7 @@ from onechip.errors import RequestError
 from onechip.models.call_grammar import call_grammar
 from onechip.models.gbnf import gbnf_to_lark, is_gbnf
 from onechip.models.json_grammar import check_json_schema, json_grammar
-from onechip.models.schema_limits import MAX_TEXT, SchemaError, check_limits, estimated_bytes
+from onechip.models.schema_limits import MAX_TEXT, SchemaError, check_limits, check_numbers, estimated_bytes
 from onechip.models.string_forms import regex_reason
 from onechip.models.tokenizer import Tokenizer
 
@@ -309,6 +309,7 @@ def _checked_lark(lark: str) -> str:
             continue
         schemas.append(schema)
     check_limits({"%json": schemas})
+    check_numbers({"%json": schemas})
     return lark
 
 
