@@ -40,6 +40,9 @@ _DATA = ("const", "enum", "default", "examples", "example")
 MAX_NUMBER = 2**53
 """llguidance reads numbers as doubles: a whole number beyond this may become another one."""
 
+MAX_INT64 = 2**63 - 1
+"""The `maximum` of many schemas, and the largest that llguidance keeps to."""
+
 _ENDLESS = 512 - 2**63
 """A number that a double rounds to -2**63, or one below that as a bound or beside `"type": "integer"`, sends
 llguidance 1.9.1 into a recursion that ends the process.
@@ -119,6 +122,8 @@ def check_numbers(schema: Any, *, exact: bool = True) -> None:
     `exact`), or if one stands anywhere, as a reference may lead there, that llguidance does not survive.
     """
     for where, key, number, listed in _numbers(schema):
+        if key == "maximum" and number == MAX_INT64 and not listed:
+            continue
         too_large = exact and abs(number) > MAX_NUMBER and (listed or key in _BOUNDS)
         if too_large or number <= _ENDLESS:
             mend = "choose one within that" if key in _BOUNDS else "make it a string"

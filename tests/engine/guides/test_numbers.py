@@ -109,3 +109,11 @@ def test_calls_as_json_have_the_limit_and_values_in_gemmas_have_not() -> None:
     grammar = forced(grammars("acorn")[0], tool)
     assert holds("acorn", grammar, f"<|tool_call>call:f{{a:{BIG}}}<tool_call|>")
     assert not holds("acorn", grammar, f"<|tool_call>call:f{{a:{int(float(BIG))}}}<tool_call|>")
+
+
+def test_the_largest_int64_is_a_maximum_that_is_kept_to() -> None:
+    schema = {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}
+    for number in (0, 5, MOST + 1, 2**63 - 2, 2**63 - 1):
+        assert holds("acorn", form(schema), str(number)), number
+    for number in (2**63, 2**63 + 1, 10**19, 10**30, -1):
+        assert not holds("acorn", form(schema), str(number)), number
