@@ -28,13 +28,6 @@ def arms(log: Path) -> list[str]:
     return [*arm("fast", log=str(log)), *arm("slow", gap_s=0.001, log=str(log))]
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("model")
-    (folder / "config.json").write_text("{}")
-    return folder
-
-
 Whole = tuple[str, list[CellRecord], manifests.Manifest, Path]
 
 

@@ -6,22 +6,10 @@ import json
 import re
 from pathlib import Path
 
-import pytest
-
 from onechip.ladder.report import tables, write_report
 from onechip.ladder.report.findings import findings, notices
 from onechip.ladder.summary import Summary
-from tests.ladder.made_ladder import MadeLadder, folder_of, slow_and_fast
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
-    return slow_and_fast(tmp_path_factory.mktemp("ladder"))
-
-
-@pytest.fixture(scope="module")
-def summary(folder: Path) -> Summary:
-    return write_report(folder)
+from tests.ladder.made_ladder import MadeLadder, folder_of
 
 
 def test_two_arms_with_other_work_each_have_no_winner(tmp_path: Path):

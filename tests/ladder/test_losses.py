@@ -19,14 +19,6 @@ from tests.ladder.whole_ladders import (
 )
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint folder for engines that read none."""
-    folder = tmp_path_factory.mktemp("model")
-    (folder / "config.json").write_text("{}")
-    return folder
-
-
 def test_a_dying_engine_costs_its_cells_and_not_the_other_arm_s(model: Path, tmp_path: Path) -> None:
     """It dies at its 60th request, in whatever cell that is, each time that it is started."""
     words = arm("mortal", die_at=60, log=str(tmp_path / "a")) + arm("sound")

@@ -72,11 +72,6 @@ def folder(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def summary(folder: Path) -> Summary:
-    return write_report(folder)
-
-
-@pytest.fixture(scope="module")
 def html(folder: Path, summary: Summary) -> str:
     return (folder / "report.html").read_text()
 

@@ -41,14 +41,6 @@ from tests.ladder.whole_ladders import (
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint folder for engines that read none."""
-    folder = tmp_path_factory.mktemp("model")
-    (folder / "config.json").write_text("{}")
-    return folder
-
-
-@pytest.fixture(scope="module")
 def whole(
     model: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[str, list[CellRecord], Manifest, Path]:

@@ -5,22 +5,11 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
-import pytest
 from rich.console import Console
 
 from onechip.ladder.report import tables, terminal_table, write_report
 from onechip.ladder.summary import Summary, summarise
-from tests.ladder.made_ladder import MadeLadder, folder_of, slow_and_fast
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
-    return slow_and_fast(tmp_path_factory.mktemp("ladder"))
-
-
-@pytest.fixture(scope="module")
-def summary(folder: Path) -> Summary:
-    return write_report(folder)
+from tests.ladder.made_ladder import MadeLadder, folder_of
 
 
 def test_medals_only_where_a_difference_is_established(summary: Summary, folder: Path):
