@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -58,6 +58,11 @@ class CallClose:
 
 
 Delta = Text | Reasoning | CallOpen | CallArguments | CallClose
+
+
+def text_of(deltas: Iterable[Delta]) -> str:
+    """All text of the answer in `deltas`."""
+    return "".join(delta.text for delta in deltas if isinstance(delta, Text))
 
 
 def append_delta(deltas: list[Delta], delta: Delta) -> None:

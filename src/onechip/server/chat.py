@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.types import Receive
 
 from onechip.errors import OnechipError, RequestError
-from onechip.models.chat_parser import CallArguments, CallOpen, Delta, Reasoning, Text
+from onechip.models.chat_parser import CallArguments, CallOpen, Delta, Reasoning, Text, text_of
 from onechip.server.answer import Answer, FinishReason
 from onechip.server.constraints import CallRule
 from onechip.server.conversation import ChatRequest, begin
@@ -173,7 +173,7 @@ def _shown(body: ChatBody, deltas: Sequence[Delta]) -> Sequence[Delta]:
 
 
 def _message(deltas: Sequence[Delta]) -> ChatMessage:
-    text = "".join(delta.text for delta in deltas if isinstance(delta, Text))
+    text = text_of(deltas)
     reasoning = "".join(delta.text for delta in deltas if isinstance(delta, Reasoning))
     calls = [
         ToolCall(id=delta.id, type="function", function=FunctionCall(name=delta.name, arguments=""))

@@ -13,7 +13,7 @@ from starlette.types import Receive
 
 import onechip
 from onechip.errors import OnechipError, RequestError
-from onechip.models.chat_parser import Delta, Text
+from onechip.models.chat_parser import Delta, text_of
 from onechip.server.completions import one_prompt
 from onechip.server.conversation import begin_text
 from onechip.server.errors import json_response, openai_error
@@ -111,7 +111,7 @@ async def completion(service: Service, body: NativeBody, receive: Receive) -> Re
     if body.stream:
         return StreamedAnswer(group, [events])
     [deltas] = await group.whole(receive)
-    return json_response(events.reply(_text(deltas)))
+    return json_response(events.reply(text_of(deltas)))
 
 
 def _structure(body: NativeBody) -> Structure | None:
@@ -120,10 +120,6 @@ def _structure(body: NativeBody) -> Structure | None:
     if body.json_schema is not None:
         return schema_of(body.json_schema, "json_schema")
     return Structure("ebnf", body.grammar, "grammar") if body.grammar else None
-
-
-def _text(deltas: Sequence[Delta]) -> str:
-    return "".join(delta.text for delta in deltas if isinstance(delta, Text))
 
 
 class NativeEvents:
@@ -141,7 +137,7 @@ class NativeEvents:
 
     def window(self, deltas: Sequence[Delta]) -> bytes:
         usage = self._generation.usage
-        return sse(NativePart(_text(deltas), usage.completion_tokens, usage.prompt_tokens))
+        return sse(NativePart(text_of(deltas), usage.completion_tokens, usage.prompt_tokens))
 
     def closing(self) -> bytes:
         return sse(self.reply(""))

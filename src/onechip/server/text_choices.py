@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from msgspec import UNSET, UnsetType
 
 from onechip.errors import OnechipError
-from onechip.models.chat_parser import Delta, Text
+from onechip.models.chat_parser import Delta, text_of
 from onechip.models.tokenizer import Tokenizer
 from onechip.server.answer import Answer, FinishReason, Unread
 from onechip.server.generation import Generation
@@ -99,7 +99,7 @@ class TextForm:
     def _choice(self, prompt: int, index: int, generation: Generation, deltas: Sequence[Delta]) -> TextChoice:
         choice = TextChoice(
             index=index,
-            text=_text(deltas),
+            text=text_of(deltas),
             finish_reason=generation.answer.finish or "error",
             error=choice_failure(generation.failure),
         )
@@ -122,10 +122,6 @@ class TextForm:
     def _scored(self, prompt: int) -> Answer | None:
         generation = self._group.scored[prompt] if self._group.scored else None
         return generation.answer if generation else None
-
-
-def _text(deltas: Sequence[Delta]) -> str:
-    return "".join(delta.text for delta in deltas if isinstance(delta, Text))
 
 
 def _shown(group: Group, n: int) -> list[int]:
@@ -208,7 +204,7 @@ class TextChunks:
         return [TextChoice(index=self._place, text=told.prompt, prompt_token_ids=told.prompt_ids)]
 
     def window(self, deltas: Sequence[Delta]) -> list[TextChoice]:
-        choice = TextChoice(index=self._place, text=_text(deltas))
+        choice = TextChoice(index=self._place, text=text_of(deltas))
         self._tokens.tell(choice)
         return [choice]
 
