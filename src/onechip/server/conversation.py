@@ -27,7 +27,7 @@ from onechip.server.sampling import Limits
 from onechip.server.schemas import Function, Sampling, Tool
 from onechip.server.service import Model, Service
 from onechip.server.structure import Structure
-from onechip.server.thinking import Thinking, Thoughts, can_think, marks_of
+from onechip.server.thinking import Thinking, Thoughts
 from onechip.server.work import apart
 
 
@@ -109,8 +109,7 @@ def _read(model: Model, asks: Callable[[], ChatRequest]) -> tuple[ChatRequest, l
     prompt = conversation_prompt(model, asked)
     told = _variables(model, asked).get("enable_thinking")
     told, calls = None if told is None else bool(told), bool(asked.told_tools)
-    marks = marks_of(model.tokenizer, model.template)
-    thoughts = Thoughts.of(model.tokenizer, marks, prompt, asked.thinking, told, calls, asked.begun)
+    thoughts = Thoughts.of(model.tokenizer, model.marks, prompt, asked.thinking, told, calls, asked.begun)
     past = asked.begun and not (thoughts and thoughts.opened)
     return asked, prompt, None if past else thoughts
 
@@ -166,7 +165,7 @@ def _variables(model: Model, asked: ChatRequest) -> dict[str, Any]:
     if thinking.wanted is not None and model.template is not None:
         if model.template.reads_thinking:
             variables.setdefault("enable_thinking", thinking.wanted)
-        elif thinking.wanted and not can_think(model.tokenizer, model.template):
+        elif thinking.wanted and not model.can_think:
             raise RequestError(
                 f"{thinking.field}: the chat template of this model knows nothing of thinking; leave it out.",
                 param=thinking.field,
@@ -230,7 +229,7 @@ def _reader(
     model: Model, tools: Sequence[ToolDefinition], prompt: Sequence[int], skip_special: bool, begun: str
 ) -> Reader:
     """What reads the answer: a model without Gemma 4's markers writes its calls as JSON."""
-    calls, marks = None, marks_of(model.tokenizer, model.template)
+    calls, marks = None, model.marks
     if tools and not has_call_markers(model.tokenizer):
         said = marks.answer_in(begun) if marks else begun
         calls = JsonCallParser(model.tokenizer, tools, skip_special, said or "")

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from onechip.config import ServeConfig
@@ -15,6 +15,7 @@ from onechip.engine.types import Progress
 from onechip.errors import EngineError, NotFoundError, RequestError
 from onechip.models.chat_template import ChatTemplate
 from onechip.models.generation import GenerationDefaults
+from onechip.models.think_marks import ThinkMarks
 from onechip.models.tokenizer import Tokenizer
 from onechip.server.engine import ServedEngine
 from onechip.server.metrics import Metrics
@@ -44,6 +45,7 @@ class Model:
         largest_context: tokens of one request that the checkpoint allows; the engine may allow fewer.
         facts: what clients may ask about the checkpoint.
         grammars: what answers may be held to.
+        marks: around the model's thoughts, if they are others than Gemma 4's.
     """
 
     engine: ServedEngine
@@ -53,6 +55,17 @@ class Model:
     largest_context: int
     facts: Facts
     grammars: Grammars
+    marks: ThinkMarks | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        marks = ThinkMarks.of(self.tokenizer, self.template.source if self.template else None)
+        object.__setattr__(self, "marks", marks)
+
+    @property
+    def can_think(self) -> bool:
+        """Whether the model can be told to think, or thinks unasked."""
+        told = self.template is not None and self.template.reads_thinking
+        return told or (self.marks is not None and self.marks.in_template)
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a prompt.

@@ -9,24 +9,12 @@ from onechip.engine.guides.thoughts import AfterThought, ThoughtBudget
 from onechip.engine.types import Guide
 from onechip.errors import RequestError
 from onechip.models.chat_parser import ThoughtMarkers, open_thought
-from onechip.models.chat_template import ChatTemplate
 from onechip.models.think_marks import ThinkMarks
 from onechip.models.tokenizer import Tokenizer
 from onechip.server.schemas import Effort
 
 EFFORT_BUDGETS = {"minimal": 256, "low": 1024, "medium": 4096, "high": 16_384}
 """Tokens of thoughts at the most; efforts beyond set no bound."""
-
-
-def marks_of(tokenizer: Tokenizer, template: ChatTemplate | None) -> ThinkMarks | None:
-    """The marks around a model's thoughts, if they are others than Gemma 4's."""
-    return ThinkMarks.of(tokenizer, template.source if template else None)
-
-
-def can_think(tokenizer: Tokenizer, template: ChatTemplate) -> bool:
-    """Whether a model can be told to think, or thinks unasked."""
-    marks = marks_of(tokenizer, template)
-    return template.reads_thinking or (marks is not None and marks.in_template)
 
 
 @dataclass(frozen=True, slots=True)

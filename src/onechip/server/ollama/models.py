@@ -23,7 +23,6 @@ from onechip.server.ollama.replies import (
     timestamp,
 )
 from onechip.server.service import Model, Service
-from onechip.server.thinking import can_think
 
 API_VERSION = "0.14.0"
 """The version of Ollama whose API this is: the first that has Responses and Messages too. Clients refuse to
@@ -59,7 +58,7 @@ async def show(service: Service, body: ShowBody, _: Receive) -> Response:
     template = model.template
     abilities = {
         "tools": template and template.reads_tools,
-        "thinking": template and can_think(model.tokenizer, template),
+        "thinking": template and model.can_think,
     }
     family = model.facts.family
     info: dict[str, Any] = {
