@@ -162,6 +162,7 @@ def said(role: str, **block: Any) -> dict[str, Any]:
         ({"max_tokens": None}, "max_tokens is missing"),
         ({"temperature": 1.5}, "temperature is 1.5"),
         ({"top_k": 2**31}, "top_k is 2147483648"),
+        ({"top_k": 0}, "top_k is 0"),
         ({"tool_choice": {"type": "some"}}, 'tool_choice.type is "some": allowed is auto, any, tool or none'),
         ({"tool_choice": {"type": "any"}}, "tool_choice requires a call, but there are no tools"),
         ({"tools": [{"type": "web_search_20250305", "name": "w"}]}, "tools[0].type"),

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta, Struct
 
-from onechip.server.schemas import Body, Count, PositiveShare, Share, StopStrings, TopK
+from onechip.server.schemas import Body, Count, PositiveShare, Share, StopStrings
 
 
 class CacheControl(Struct, tag_field="type", tag="ephemeral", forbid_unknown_fields=True):
@@ -191,7 +191,7 @@ class MessagesBody(CountTokensBody, kw_only=True, forbid_unknown_fields=True):
 
     max_tokens: Count
     temperature: Share | None = None
-    top_k: TopK | None = None
+    top_k: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
     top_p: PositiveShare | None = None
     stop_sequences: StopStrings | None = None
     stream: bool | None = None
