@@ -86,16 +86,8 @@ class WholeChunkAttention(RowsAttention):
     layers that share a ring write the chunk again, each into a copy of what the slot's ring was before.
     """
 
-    def __init__(
-        self,
-        config: ModelConfig,
-        attend_rows: AttendRows,
-        cache: Cache,
-        slots: jax.Array,
-        positions: jax.Array,
-        active: jax.Array,
-    ) -> None:
-        super().__init__(config, attend_rows, cache, slots, positions, active)
+    def __init__(self, config: ModelConfig, attend_rows: AttendRows, cache: Cache, chunk: Chunk) -> None:
+        super().__init__(config, attend_rows, cache, chunk.slots, chunk.positions, chunk.real)
         self._shared = {layer.kv_source for layer in config.layers if not layer.owns_kv}
         self._sources: dict[int, tuple[HeadSpec, jax.Array, LayerCache]] = {}
 
@@ -174,4 +166,4 @@ def of_whole_chunk(
     """Attention of rows of one prompt, in all layers."""
     if attend_rows is None:
         return of_chunk(config, attend_rows, cache, chunk)
-    return WholeChunkAttention(config, attend_rows, cache, chunk.slots, chunk.positions, chunk.real)
+    return WholeChunkAttention(config, attend_rows, cache, chunk)

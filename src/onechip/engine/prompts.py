@@ -26,7 +26,6 @@ class Prompts:
         self.copies = Copies()
         self._limits = state.limits
         self._waiting = state.waiting
-        self._decoding = any(slot is not None and slot.wants_tokens for slot in self.slots)
         if self.prefixes is not None and any(slot and not slot.begun for slot in self.slots):
             decoding = {i: slot.content for i, slot in enumerate(self.slots) if slot and slot.joined}
             self.prefixes = self.prefixes.holding(decoding)
@@ -68,6 +67,10 @@ class Prompts:
         largest = self._limits.chunk_buckets[-1]
         bucket = largest if parts[0].request.scored else self._limits.chunk_bucket(largest - room)
         return PrefillChunk(tuple(parts), bucket)
+
+    @property
+    def _decoding(self) -> bool:
+        return any(slot is not None and slot.wants_tokens for slot in self.slots)
 
     def _alone(self, index: int, parts: Sequence[PrefillPart]) -> bool:
         """Whether this slot's prompt cannot share a chunk with these parts."""
