@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from onechip.ladder.prompts import digest
 
@@ -307,7 +307,7 @@ class MockEngine:
 
     async def serve(self, port: int, ready: threading.Event | None = None) -> None:
         if self.behaviour.start == "crash":
-            sys.exit("the engine found no engine oil")
+            _crash("the engine found no engine oil")
         port = 0 if self.behaviour.start == "elsewhere" else port
         server = await asyncio.start_server(self.handle, "127.0.0.1", port)
         self.port = server.sockets[0].getsockname()[1]
@@ -317,9 +317,14 @@ class MockEngine:
             ready.set()
         if self.behaviour.start == "crash loading":
             await asyncio.sleep(0.2)
-            print("loading shard 2 of 3", file=sys.stderr, flush=True)
-            sys.exit("out of engine memory")
+            _crash("loading shard 2 of 3\nout of engine memory")
         await server.serve_forever()
+
+
+def _crash(message: str) -> NoReturn:
+    """Ends the process with these last words, behind which the event loop would say some of its own."""
+    print(message, file=sys.stderr, flush=True)
+    os._exit(1)
 
 
 def _headers(head: str) -> Iterator[tuple[str, str]]:
