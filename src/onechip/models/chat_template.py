@@ -21,7 +21,7 @@ import jinja2.sandbox
 import msgspec
 
 from onechip.errors import CheckpointError, RequestError
-from onechip.models.json_text import decode_json
+from onechip.models.call_form import CallForm, find_call_form
 from onechip.models.tokenizer_config import SPECIAL_TOKENS, TokenizerConfig
 from onechip.models.tool_schema import check_schema
 
@@ -35,6 +35,12 @@ _FAILURES = (TypeError, ValueError, LookupError, AttributeError, RecursionError)
 """What templates raise beside jinja2's own errors when they meet what they were not written for."""
 
 _PROBE = "Xylem"
+_PROBE_TOOLS = [
+    {
+        "type": "function",
+        "function": {"name": "xylem", "description": _PROBE, "parameters": {"type": "object"}},
+    }
+]
 _EDGE = "XylemEdge"
 """Stands at an end of the text that is to be continued, so that it is found again and not trimmed."""
 
@@ -68,6 +74,7 @@ class ChatTemplate:
         self.reads_thinking = "enable_thinking" in self._words
         self._reads_text = self._reads(_PROBE)
         self._reads_parts = self._reads([{"type": "text", "text": _PROBE}])
+        self._call_form = find_call_form(self._tried) if "tool_calls" in self._words else CallForm()
 
     @classmethod
     def load(cls, folder: Path) -> ChatTemplate | None:
@@ -110,7 +117,7 @@ class ChatTemplate:
             check_schema(tool["function"].get("parameters"), f"tools[{index}].function.parameters")
         self._check_variables(kwargs)
         messages = [
-            self._with_named_thoughts(self._with_readable_content(_with_decoded_arguments(message, index)))
+            self._with_named_thoughts(self._with_readable_content(self._call_form.told(message, index)))
             for index, message in enumerate(messages)
         ]
         try:
@@ -175,11 +182,19 @@ class ChatTemplate:
                     param=field,
                 )
 
+    def _tried(
+        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None = _PROBE_TOOLS
+    ) -> str | None:
+        """The prompt for `messages`, None if the template fails on them."""
+        try:
+            return self._rendered(messages, tools, True, {})
+        except (jinja2.TemplateError, *_FAILURES):
+            return None
+
     def _reads(self, content: Any) -> bool:
         """Whether the text of a message with this content reaches the prompt, and nothing else of it does."""
-        try:
-            text = self._rendered([{"role": "user", "content": content}], None, True, {})
-        except (jinja2.TemplateError, *_FAILURES):
+        text = self._tried([{"role": "user", "content": content}], None)
+        if text is None:
             return False
         spelled_out = isinstance(content, list) and any(
             form(content[0]) in text for form in (repr, json.dumps)
@@ -290,26 +305,3 @@ def _sources(folder: Path, config: TokenizerConfig) -> dict[str, str]:
     if isinstance(config.chat_template, str):
         return {"default": config.chat_template}
     return {template.name: template.template for template in config.chat_template or ()}
-
-
-def _with_decoded_arguments(message: Message, index: int) -> Message:
-    """`message` with the JSON text of its calls' arguments made objects, which is what templates take."""
-    calls = message.get("tool_calls")
-    if not calls:
-        return message
-    decoded = []
-    for position, call in enumerate(calls):
-        function = call["function"]
-        field = f"messages[{index}].tool_calls[{position}].function.arguments"
-        arguments = _decoded(function.get("arguments"), field)
-        decoded.append({**call, "function": {**function, "arguments": arguments}})
-    return {**message, "tool_calls": decoded}
-
-
-def _decoded(arguments: Any, field: str) -> dict[str, Any]:
-    value = decode_json(arguments or "{}", field, field) if isinstance(arguments, str) else arguments
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise RequestError(f"{field} must be a JSON object, not {json.dumps(value)[:80]}.", param=field)
-    return value
