@@ -15,9 +15,15 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from onechip.ladder.prompts import digest
+
+FIELDS = "model prompt messages max_tokens max_completion_tokens temperature stream stream_options seed"
+"""Of a request; all engines know these."""
+FEATURES = "ignore_eos continuous_usage_stats chat_template_kwargs tools ids tokenize"
+"""What an engine may lack."""
 
 
 @dataclass
@@ -34,7 +40,7 @@ class Behaviour:
         raw_split: send the two halves of a four-byte character in two events.
         fault: "error" (error event after 200), "stall", "early" (ends without finish), "reset", "refuse"
             (HTTP 500) or None; only for requests whose number is in `faulty`, or not below `faulty_from`.
-        start: "crash" (before the port opens), "crash loading" (after, while /health says 503), "hang"
+        start: "crash" (before the port opens), "crash loading" (after the first 503 of /health), "hang"
             (/health says 503 for ever), "elsewhere" (another port) or None.
         limits: fields that end an answer, of max_tokens and max_completion_tokens.
         short: tokens fewer than asked for.
@@ -48,6 +54,8 @@ class Behaviour:
         models: what /v1/models gives, None for a list of one.
         key: answers 401 on /v1/chat/completions, as an engine does that wants an API key.
         features: which optional request fields it knows; others get 400.
+        log: a file to which the hash of every prompt is appended.
+        gate: a file; as long as it is there, a prompt whose hash stands in it is not answered.
     """
 
     ttft_s: float = 0.0
@@ -73,15 +81,9 @@ class Behaviour:
     tools: tuple[str, dict[str, Any]] | None = None
     models: Any = None
     key: bool = False
-    features: tuple[str, ...] = (
-        "ignore_eos",
-        "continuous_usage_stats",
-        "chat_template_kwargs",
-        "tools",
-        "ids",
-        "tokenize",
-    )
+    features: tuple[str, ...] = tuple(FEATURES.split())
     log: str | None = None
+    gate: str | None = None
     seen: set[str] = field(default_factory=set)
     requests: list[dict[str, Any]] = field(default_factory=list)
 
@@ -119,6 +121,8 @@ class MockEngine:
         try:
             if path == "/health":
                 _plain(writer, 503 if self.behaviour.start else 200, {})
+                if self.behaviour.start == "crash loading":
+                    _crash("loading shard 2 of 3\nout of engine memory")
             elif path == "/v1/models":
                 usual = {"data": [{"id": "mock", "max_model_len": self.behaviour.context}]}
                 _plain(writer, 200, usual if self.behaviour.models is None else self.behaviour.models)
@@ -147,18 +151,7 @@ class MockEngine:
         return f"<bos> {said} <model>"
 
     def check(self, body: dict[str, Any]) -> None:
-        known = {
-            "model",
-            "prompt",
-            "messages",
-            "max_tokens",
-            "max_completion_tokens",
-            "temperature",
-            "stream",
-            "stream_options",
-            "seed",
-        }
-        known |= set(self.behaviour.features)
+        known = {*FIELDS.split(), *self.behaviour.features}
         unknown = sorted(set(body) - known)
         if set(body.get("stream_options", {})) - {"include_usage"} - set(self.behaviour.features):
             unknown.append("stream_options")
@@ -179,6 +172,8 @@ class MockEngine:
         number = len(behaviour.requests)
         behaviour.requests.append(body)
         self.note(body)
+        while self.shut(body):
+            await asyncio.sleep(0.01)
         if number == behaviour.die_at:
             os._exit(7)
         chosen = number in behaviour.faulty if behaviour.faulty else number >= behaviour.faulty_from
@@ -196,11 +191,16 @@ class MockEngine:
         writer.write(b"0\r\n\r\n")
 
     def note(self, body: dict[str, Any]) -> None:
-        """Appends the hash of the prompt, as RequestRecord has it, to the log file."""
+        """Appends the hash of the prompt to the log file."""
         if self.behaviour.log:
-            fields = {name: body[name] for name in ("prompt", "messages", "tools") if name in body}
             with open(self.behaviour.log, "a") as file:
-                file.write(digest(fields) + "\n")
+                file.write(_hash(body) + "\n")
+
+    def shut(self, body: dict[str, Any]) -> bool:
+        """Whether the gate lets the prompt wait."""
+        with contextlib.suppress(FileNotFoundError):
+            return self.behaviour.gate is not None and _hash(body) in Path(self.behaviour.gate).read_text()
+        return False
 
     async def write(self, writer: asyncio.StreamWriter, event: bytes) -> None:
         cut = len(event) // 2 if self.behaviour.split_bytes else 0
@@ -225,31 +225,24 @@ class MockEngine:
         if chat:
             yield self.event(_chunk({"role": "assistant", "content": ""}, None))
         pieces, total, finish = self.pieces(body, chat)
-        start, sent = time.perf_counter(), 0
+        start, sent = self.now(), 0
         for number, (piece, tokens) in enumerate(pieces):
-            await _until(start + behaviour.ttft_s + number * behaviour.gap_s)
+            await self.until(start + behaviour.ttft_s + number * behaviour.gap_s)
             if faulty == "stall" and number == 1:
-                await asyncio.sleep(3600)
+                await self.stall()
             if faulty == "error" and number == 1:
                 yield self.event({"error": {"message": "out of memory"}})
                 return
             if faulty == "early" and number == 2:
                 return
             sent += tokens
-            chunk = (
-                _chunk(piece, None)
-                if chat
-                else {"choices": [{"index": 0, "text": piece, "finish_reason": None}]}
-            )
-            counting = behaviour.usage == "each" and body.get("stream_options", {}).get(
-                "continuous_usage_stats"
-            )
+            chunk = _chunk(piece, None, chat)
+            options = body.get("stream_options", {})
+            counting = behaviour.usage == "each" and options.get("continuous_usage_stats")
             if behaviour.stamped:
                 chunk["sent_ns"] = time.perf_counter_ns()
             yield self.event(chunk | ({"usage": usage | {"completion_tokens": sent}} if counting else {}))
-        last = (
-            _chunk({}, finish) if chat else {"choices": [{"index": 0, "text": "", "finish_reason": finish}]}
-        )
+        last = _chunk({} if chat else "", finish, chat)
         final = {"usage": usage | {"completion_tokens": total}}
         if behaviour.usage == "zero":
             final = {"usage": {"prompt_tokens": 0, "completion_tokens": 0}}
@@ -305,6 +298,24 @@ class MockEngine:
         self.behaviour.seen.add(head)
         return {"prompt_tokens": len(prompt), "prompt_tokens_details": {"cached_tokens": 16 if hit else 0}}
 
+    def now(self) -> float:
+        """Seconds on the clock of all scripted waits."""
+        return time.perf_counter()
+
+    async def until(self, moment: float) -> None:
+        """Sleeps until shortly before it, then spins: scripted times are kept to some 20 microseconds."""
+        wait = moment - time.perf_counter()
+        if wait <= 0:
+            return
+        await asyncio.sleep(max(0.0, wait - 0.002))
+        while time.perf_counter() < moment:
+            pass
+
+    async def stall(self) -> None:
+        """Sends nothing any more."""
+        print("stalls", flush=True)
+        await asyncio.sleep(3600)
+
     async def serve(self, port: int, ready: threading.Event | None = None) -> None:
         if self.behaviour.start == "crash":
             _crash("the engine found no engine oil")
@@ -315,9 +326,6 @@ class MockEngine:
             print(f"mock engine at {self.port}", flush=True)
         if ready is not None:
             ready.set()
-        if self.behaviour.start == "crash loading":
-            await asyncio.sleep(0.2)
-            _crash("loading shard 2 of 3\nout of engine memory")
         await server.serve_forever()
 
 
@@ -325,6 +333,11 @@ def _crash(message: str) -> NoReturn:
     """Ends the process with these last words, behind which the event loop would say some of its own."""
     print(message, file=sys.stderr, flush=True)
     os._exit(1)
+
+
+def _hash(body: dict[str, Any]) -> str:
+    """Of the prompt, as RequestRecord has it."""
+    return digest({name: body[name] for name in ("prompt", "messages", "tools") if name in body})
 
 
 def _headers(head: str) -> Iterator[tuple[str, str]]:
@@ -341,21 +354,11 @@ def _plain(writer: asyncio.StreamWriter, status: int, payload: Any) -> None:
     writer.write(body)
 
 
-def _chunk(delta: Any, finish: str | None) -> dict[str, Any]:
-    return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
+def _chunk(piece: Any, finish: str | None, chat: bool = True) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "delta" if chat else "text": piece, "finish_reason": finish}]}
 
 
 Engine = TypeVar("Engine", bound=MockEngine)
-
-
-async def _until(moment: float) -> None:
-    """Sleeps until shortly before the moment, then spins: scripted times are kept to some 20 microseconds."""
-    wait = moment - time.perf_counter()
-    if wait <= 0:
-        return
-    await asyncio.sleep(max(0.0, wait - 0.002))
-    while time.perf_counter() < moment:
-        pass
 
 
 def running(behaviour: Behaviour) -> contextlib.AbstractContextManager[MockEngine]:

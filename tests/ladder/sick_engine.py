@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-import time
 from dataclasses import dataclass
 from typing import Any
 
-from tests.ladder.mock_engine import Behaviour, MockEngine
+from tests.ladder.clocks import Clock, ClockedEngine
+from tests.ladder.mock_engine import Behaviour
 
 STANDS_S = 1.0
 HIT_TOKENS = 23
@@ -38,11 +38,11 @@ class Illness:
     says: str = ""
 
 
-class SickEngine(MockEngine):
+class SickEngine(ClockedEngine):
     """One Illness, on top of an otherwise healthy Behaviour."""
 
-    def __init__(self, illness: Illness, read_s: float = 0.0) -> None:
-        super().__init__(Behaviour())
+    def __init__(self, illness: Illness, clock: Clock | None = None, read_s: float = 0.0) -> None:
+        super().__init__(Behaviour(), clock)
         self.illness = illness
         self.read_s = read_s
         self.measured = 0
@@ -71,7 +71,7 @@ class SickEngine(MockEngine):
     async def write(self, writer: asyncio.StreamWriter, event: bytes) -> None:
         if self.stands and b"w3" in event:
             self.stands = False
-            time.sleep(STANDS_S)  # all streams of the engine stand still
+            await self.stand(STANDS_S)
         await super().write(writer, event)
 
     def usage(self, prompt: list[Any]) -> dict[str, Any]:
@@ -82,7 +82,7 @@ class SickEngine(MockEngine):
             cached = len(prompt) - 1 if key in self.had else 0
             self.had.add(key)
         self.from_cache += cached
-        time.sleep(self.read_s * (len(prompt) - cached))
+        self.work(self.read_s * (len(prompt) - cached))
         if self.ill and self.illness.what == "prompt":
             found["prompt_tokens"] += 1
         if self.illness.says == "usage":

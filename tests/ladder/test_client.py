@@ -20,16 +20,16 @@ import pytest
 from onechip.ladder import client as clients
 from onechip.ladder import timing
 from onechip.ladder.client import Connection, Deadlines, Load, fetch, run_load
-from onechip.ladder.engines.port import free_port
 from onechip.ladder.records import RequestRecord
 from onechip.ladder.scheduling import REAL_TIME, scheduling
 from onechip.ladder.stream import read_exchange
 from onechip.ladder.target import Target
 from onechip.ladder.wire import Exchange, read_response, server_events
 from tests.ladder import mock_engine
-from tests.ladder.mock_engine import Behaviour, running
+from tests.ladder.clocks import Clock, ClockedEngine
+from tests.ladder.mock_engine import Behaviour, running, serving
 
-SOON = Deadlines(stall_s=1.2, request_s=600, load_s=600)
+LATE = Deadlines(stall_s=600, request_s=600, load_s=600)
 
 
 def load(
@@ -37,7 +37,7 @@ def load(
     requests: int,
     level: int,
     tokens: int = 6,
-    deadlines: Deadlines = SOON,
+    deadlines: Deadlines = LATE,
     tick: Callable[[], None] | None = None,
 ) -> Load:
     target = Target("127.0.0.1", port)
@@ -126,8 +126,10 @@ def test_all_slots_are_used_and_each_is_refilled_by_its_own_end() -> None:
 
 
 def test_a_stalled_stream_costs_one_request() -> None:
-    with running(Behaviour(fault="stall", faulty=(1,))) as engine:
-        found = records(load(engine.port, 6, 2))
+    clock = Clock()
+    engine = ClockedEngine(Behaviour(fault="stall", faulty=(1,)), clock)
+    with clock.fitted(), serving(engine):
+        found = records(load(engine.port, 6, 2, deadlines=Deadlines(1.2, 9999, 600)))
     assert [record.error for record in found].count(None) == 5
     assert [record.error for record in found if record.error] == ["stalled: no byte for 1.2 s."]
 
@@ -149,13 +151,24 @@ def test_a_fault_costs_one_request(fault: str, error: str) -> None:
 
 def test_a_slow_stream_ends_at_its_deadline() -> None:
     with running(Behaviour(gap_s=0.3)) as engine:
-        found = records(load(engine.port, 1, 1, tokens=99, deadlines=Deadlines(1.2, 1.5, 30)))
+        found = records(load(engine.port, 1, 1, tokens=99, deadlines=Deadlines(600, 1.5, 600)))
     assert found[0].error == "not finished within 1.5 s."
 
 
-def test_what_is_left_at_the_end_of_a_load_is_not_sent() -> None:
-    with running(Behaviour(fault="stall", faulty=(2,))) as engine:
-        found = records(load(engine.port, 6, 1, deadlines=Deadlines(60, 60, 2.0)))
+def test_what_is_left_at_the_end_of_a_load_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The deadline passes while the third request is in flight."""
+    behaviour = Behaviour(fault="stall", faulty=(2,))
+
+    class Hasty:
+        process_time = staticmethod(time.process_time)
+
+        @staticmethod
+        def perf_counter() -> float:
+            return time.perf_counter() + (3600 if len(behaviour.requests) > 2 else 0)
+
+    monkeypatch.setattr(clients, "time", Hasty)
+    with running(behaviour) as engine:
+        found = records(load(engine.port, 6, 1))
         asked = len(engine.behaviour.requests)
     errors = [record.error for record in found]
     assert errors[:2] == [None, None]
@@ -165,12 +178,14 @@ def test_what_is_left_at_the_end_of_a_load_is_not_sent() -> None:
 
 
 def test_nobody_listens() -> None:
-    target = Target("127.0.0.1", free_port())
-    found = records(run_load(target, [target.request("/v1/completions", {})], 1, SOON))
-    assert found[0].error is not None
-    assert found[0].error.startswith(f"cannot connect to http://127.0.0.1:{target.port}: ")
-    with pytest.raises(OSError, match="refused"):
-        fetch(target, "/health")
+    with socket.socket() as mute:
+        mute.bind(("127.0.0.1", 0))  # so that nobody else can listen there
+        target = Target("127.0.0.1", mute.getsockname()[1])
+        found = records(run_load(target, [target.request("/v1/completions", {})], 1, LATE))
+        assert found[0].error is not None
+        assert found[0].error.startswith(f"cannot connect to http://127.0.0.1:{target.port}: ")
+        with pytest.raises(OSError, match="refused"):
+            fetch(target, "/health")
 
 
 class ClosedTransport:
