@@ -21,7 +21,7 @@ from onechip.ladder.plan import Plan
 from onechip.ladder.probe import Features
 from onechip.ladder.records import Arm, CellRecord
 from onechip.ladder.session import Session
-from tests.ladder.whole_ladders import ROOT, arm, asked, command, engines_of, wait_until
+from tests.ladder.whole_ladders import ROOT, arm, asked, command, engines_of, shut, wait_until
 
 QUESTIONS, BLOCK = 40, 20
 FEATURES = Features(
@@ -53,13 +53,17 @@ def test_a_kill_inside_a_set_loses_one_block_at_the_most(tmp_path: Path) -> None
     """Four questions at once, twice over; killed in the first asking's second block."""
     (model := tmp_path / "model").mkdir()
     (model / "config.json").write_text("{}")
-    out, log = tmp_path / "out", tmp_path / "asked"
-    words = [str(model), "--out", str(out), *WORDS, *arm("a", usage="each", log=str(log), gap_s=0.001)]
+    out, log, gate = tmp_path / "out", tmp_path / "asked", tmp_path / "gate"
+    behaviour = {"usage": "each", "log": str(log), "gate": str(gate)}
+    words = [str(model), "--out", str(out), *WORDS, *arm("a", **behaviour)]
+    shut(gate, "acorn-problems", BLOCK + 5)
     process = subprocess.Popen(command(*words), cwd=ROOT, stdout=subprocess.DEVNULL)
-    wait_until(lambda: len(records(out)) == 1 and len(asked(log)) > BLOCK + 5, "the second block")
+    wait_until(lambda: gate.read_text() in asked(log), "the second block")
     process.kill()
     process.wait()
     wait_until(lambda: not engines_of(out), "the engine's end after its ladder's")
+    assert len(records(out)) == 1
+    gate.unlink()
     kept = {request.prompt_sha256 for record in records(out) for request in record.requests}
     done = subprocess.run(command("resume", str(out)), cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -26,8 +27,10 @@ from onechip.ladder.records import Arm, CellRecord
 from onechip.ladder.run import Ladder
 from onechip.ladder.screen import Screen
 from tests.ladder.canaries import Scripted
-from tests.ladder.mock_engine import Behaviour, running
+from tests.ladder.clocks import Clock, ClockedEngine
+from tests.ladder.mock_engine import Behaviour, running, serving
 from tests.ladder.whole_ladders import (
+    ACC_LIMIT,
     ROOT,
     SMALL,
     arm,
@@ -36,6 +39,7 @@ from tests.ladder.whole_ladders import (
     engines_of,
     journal,
     ladder,
+    shut,
     wait_until,
 )
 
@@ -135,8 +139,10 @@ def test_no_engine_is_left_behind(whole: tuple[str, list[CellRecord], Manifest, 
 def test_killed_at_random_and_resumed_equals_uninterrupted(
     whole: tuple[str, list[CellRecord], Manifest, Path], model: Path, tmp_path: Path
 ) -> None:
-    out, log = tmp_path / "out", tmp_path / "asked"
-    words = arm("fast", usage="each", log=str(log), gap_s=0.002)
+    """It cannot end before the last kill, as its last question is answered only then."""
+    out, log, gate = tmp_path / "out", tmp_path / "asked", tmp_path / "gate"
+    words = arm("fast", usage="each", log=str(log), gap_s=0.002, gate=str(gate))
+    shut(gate, "acorn-calls", ACC_LIMIT - 1)
     rng = random.Random(7)
     start = command(str(model), "--out", str(out), *SMALL, *words)
     kills = 0
@@ -154,6 +160,8 @@ def test_killed_at_random_and_resumed_equals_uninterrupted(
             process.send_signal(signal.SIGKILL)
             process.wait()
             kills += 1
+            if kills == 5:
+                gate.unlink()
         wait_until(lambda: not engines_of(out), "the engine's end after its ladder's")
         assert not journaled & set(asked(log)[asked_before:]), "a finished cell was asked again"
         if (out / manifests.NAME).exists():
@@ -173,8 +181,10 @@ def cells(records: list[CellRecord]) -> list[tuple[str, str, int, int, str]]:
 
 
 def test_an_interrupt_keeps_what_was_measured_and_says_how_to_go_on(model: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    words = arm("slow", gap_s=0.003, log=str(tmp_path / "asked"))
+    """In the middle of its first questions, at the latest."""
+    out, gate = tmp_path / "out", tmp_path / "gate"
+    words = arm("slow", gap_s=0.003, log=str(tmp_path / "asked"), gate=str(gate))
+    shut(gate, "acorn-problems", 5)
     start = command(str(model), "--out", str(out), *SMALL, *words)
     process = subprocess.Popen(
         start,
@@ -236,19 +246,31 @@ def test_a_ladder_past_its_deadline_stops_and_can_go_on(
     assert not ladder.progress.manifest.arms[0].finished
 
 
-def test_a_sweep_s_cells_take_about_as_long_as_asked(model: Path, tmp_path: Path) -> None:
-    """A wave takes 0.4 s here, or some more on a busy machine, so a cell of 3 s has up to eight; all arms get
-    the first one's counts.
-    """
-    words = [*arm("first", ttft_s=0.4), *arm("other", ttft_s=0.02)]
-    options = ["--jobs", "sweep", "--cell-seconds", "3", "--repeats", "1"]
-    _, records, manifest = ladder(tmp_path / "out", model, *words, *options)
-    for level in (1, 2):
-        assert 3 * level <= manifest.requests[f"24/6 at {level}"] <= 8 * level
-    assert all(
-        len(record.requests) == manifest.requests[f"24/6 at {record.cell.level}"] for record in records
-    )
-    assert {record.cell.arm for record in records} == {"first", "other"}
+def test_a_sweep_s_cells_take_as_long_as_asked(tmp_path: Path) -> None:
+    """A wave takes 0.4 s by the clock of engine and client, so a cell of 3 s has eight; all get them."""
+    clock = Clock()
+    with ExitStack() as stack:
+        stack.enter_context(clock.fitted())
+        arms = []
+        for name, ttft_s in (("first", 0.4), ("other", 0.02)):
+            engine = stack.enter_context(serving(ClockedEngine(Behaviour(ttft_s=ttft_s), clock)))
+            arms.append(Arm(name, "openai", "none", url=f"http://127.0.0.1:{engine.port}/v1"))
+        sweep: dict[str, Any] = {"jobs": ("sweep",), "levels": (1, 2), "shapes": ((24, 6),), "repeats": 1}
+        limits = Limits(cool_s=0)
+        manifest = folders.create(
+            tmp_path / "out", Plan("none", tuple(arms), **sweep, least_cell_s=3, limits=limits)
+        )
+        journal = Journal(tmp_path / "out")
+        stack.callback(journal.close)
+        screen = Screen(Console(file=io.StringIO()))
+        Ladder(tmp_path / "out", manifest, journal, screen, None, bird=Scripted()).run()
+    assert manifest.requests == {"24/6 at 1": 8, "24/6 at 2": 16}
+    assert [(record.cell.arm, len(record.requests)) for record in journal.records] == [
+        ("first", 8),
+        ("first", 16),
+        ("other", 8),
+        ("other", 16),
+    ]
 
 
 def test_shapes_are_halved_until_they_fit() -> None:

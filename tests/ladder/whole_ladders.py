@@ -14,10 +14,13 @@ from typing import Any
 import psutil
 
 from onechip.ladder import manifest as manifests
+from onechip.ladder.data import load
 from onechip.ladder.journal import NAME, read_records
 from onechip.ladder.manifest import Manifest
+from onechip.ladder.prompts import digest
 from onechip.ladder.records import CellRecord
 
+ACC_LIMIT = 30
 SMALL = [
     "--levels",
     "1,2",
@@ -26,7 +29,7 @@ SMALL = [
     "--repeats",
     "2",
     "--acc-limit",
-    "30",
+    str(ACC_LIMIT),
     "--cell-seconds",
     "0",
     "--cool-down",
@@ -42,6 +45,13 @@ def command(*words: str) -> list[str]:
 
 def arm(name: str, **behaviour: Any) -> list[str]:
     return ["--arm", f"{name} = mock {shlex.quote(json.dumps(behaviour))}"]
+
+
+def shut(gate: Path, questions: str, number: int) -> None:
+    """Engines with this gate do not answer this question of an acorn set as long as the file is there: the
+    ladder goes on until it has asked it, and no further."""
+    (found,) = (each for each in load("acorn", None, 160) if each.name == questions)
+    gate.write_text(digest(found.questions[number].fields))
 
 
 def ladder(out: Path, model: Path, *words: str, code: int = 0) -> tuple[str, list[CellRecord], Manifest]:
