@@ -59,12 +59,17 @@ def serve(
     prefix_reuse: Annotated[
         bool, typer.Option(help="Do not compute again what a prompt has in common with earlier ones.")
     ] = True,
+    chat_template: Annotated[
+        Path | None, typer.Option(help="A file with the Jinja template to use. Default: the checkpoint's.")
+    ] = None,
 ) -> None:
     """Serve MODEL behind an OpenAI-compatible API."""
     from onechip.config import ServeConfig
     from onechip.server.run import serve as run
 
-    config = ServeConfig(model, host, port, api_key, context, max_requests, dtype, kernels, prefix_reuse)
+    config = ServeConfig(
+        model, host, port, api_key, context, max_requests, dtype, kernels, prefix_reuse, chat_template
+    )
     run(config.with_environment())
 
 

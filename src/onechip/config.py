@@ -27,6 +27,7 @@ class ServeConfig:
         dtype: precision of the weights, see engine.types.Dtype.
         kernels: who multiplies, see engine.types.KernelsWish.
         prefix_reuse: prompts that begin as earlier ones did are not computed again so far.
+        chat_template: a file with the Jinja template to use; None takes the checkpoint's.
         cache_dir: where compiled programs are kept.
     """
 
@@ -39,6 +40,7 @@ class ServeConfig:
     dtype: Dtype = "auto"
     kernels: KernelsWish = "auto"
     prefix_reuse: bool = True
+    chat_template: Path | None = None
     cache_dir: Path = Path("~/.cache/onechip")
 
     def __post_init__(self) -> None:

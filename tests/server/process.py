@@ -39,11 +39,11 @@ Acorn then says "The result is 153."
 
 
 class Process:
-    """A child process that serves acorn on a free port."""
+    """A child process that serves a model on a free port."""
 
-    def __init__(self) -> None:
+    def __init__(self, model: str = "acorn", *options: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "onechip.cli", "serve", "acorn", "--port", "0"],
+            [sys.executable, "-m", "onechip.cli", "serve", model, "--port", "0", *options],
             stderr=subprocess.PIPE,
             text=True,
         )
@@ -63,12 +63,14 @@ class Process:
         return found[1] if found else None
 
     def ready(self) -> bool:
+        """Whether it answers questions, and the log has all that it says on the way there."""
         assert self.process.poll() is None, "".join(self.log)
         try:
-            return bool(json.loads(self.get("/ready"))["status"] == "ready")
+            answers = json.loads(self.get("/ready"))["status"] == "ready"
         except urllib.error.HTTPError as error:
             error.close()
             return False
+        return answers and any(line.startswith("  curl ") for line in self.log)
 
     def get(self, path: str) -> str:
         with urllib.request.urlopen(self.url + path, timeout=60) as response:

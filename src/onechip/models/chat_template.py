@@ -74,7 +74,7 @@ class ChatTemplate:
         self.reads_thinking = "enable_thinking" in self._words
         self._reads_text = self._reads(_PROBE)
         self._reads_parts = self._reads([{"type": "text", "text": _PROBE}])
-        self._call_form = find_call_form(self._tried) if "tool_calls" in self._words else CallForm()
+        self._call_form = find_call_form(self.tried) if "tool_calls" in self._words else CallForm()
 
     @classmethod
     def load(cls, folder: Path) -> ChatTemplate | None:
@@ -182,10 +182,10 @@ class ChatTemplate:
                     param=field,
                 )
 
-    def _tried(
+    def tried(
         self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None = _PROBE_TOOLS
     ) -> str | None:
-        """The prompt for `messages`, None if the template fails on them."""
+        """The prompt for `messages` as they are, None if the template fails on them."""
         try:
             return self._rendered(messages, tools, True, {})
         except (jinja2.TemplateError, *_FAILURES):
@@ -193,7 +193,7 @@ class ChatTemplate:
 
     def _reads(self, content: Any) -> bool:
         """Whether the text of a message with this content reaches the prompt, and nothing else of it does."""
-        text = self._tried([{"role": "user", "content": content}], None)
+        text = self.tried([{"role": "user", "content": content}], None)
         if text is None:
             return False
         spelled_out = isinstance(content, list) and any(

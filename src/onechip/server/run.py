@@ -60,19 +60,21 @@ def load_model(config: ServeConfig, progress: Progress) -> Model:
     # Imported here, in the thread that loads: JAX takes seconds, and the port shall answer meanwhile.
     from onechip.engine.core import Engine
     from onechip.engine.guides.grammar import Grammars
-    from onechip.models.chat_template import ChatTemplate
     from onechip.models.config import read_config
     from onechip.models.generation import GenerationDefaults
+    from onechip.models.served_template import served_template
     from onechip.models.source import resolve_model
     from onechip.server.facts import Facts
 
     folder = resolve_model(config.model)
     model_config = read_config(folder)
-    template, defaults = ChatTemplate.load(folder), GenerationDefaults.load(folder)  # quick to refuse: first
+    template, note = served_template(folder, model_config, config.chat_template)  # quick to refuse: first
+    defaults = GenerationDefaults.load(folder)
     facts = Facts.read(folder)
     engine = Engine.load(config.engine(folder), progress)
     grammars = Grammars(engine.tokenizer, model_config.vocab)
-    return Model(engine, engine.tokenizer, template, defaults, model_config.max_position, facts, grammars)
+    longest = model_config.max_position
+    return Model(engine, engine.tokenizer, template, defaults, longest, facts, grammars, note)
 
 
 def _listen(config: ServeConfig) -> socket.socket:
@@ -149,4 +151,6 @@ class _Server(uvicorn.Server):
             self.should_exit = True
             return
         model = self._service.model()
+        if model.note:
+            self._terminal.say(model.note)
         self._terminal.ready(self.url, model.engine.description, chats=model.template is not None)

@@ -45,6 +45,7 @@ class Model:
         largest_context: tokens of one request that the checkpoint allows; the engine may allow fewer.
         facts: what clients may ask about the checkpoint.
         grammars: what answers may be held to.
+        note: what the person who starts the server shall know of it, "" if nothing.
         marks: around the model's thoughts, if they are others than Gemma 4's.
     """
 
@@ -55,6 +56,7 @@ class Model:
     largest_context: int
     facts: Facts
     grammars: Grammars
+    note: str = ""
     marks: ThinkMarks | None = field(init=False)
 
     def __post_init__(self) -> None:
