@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from onechip.errors import EngineError, LadderError
+from onechip.ladder import client as clients
 from onechip.ladder import folder as folders
 from onechip.ladder import launcher as launching
 from onechip.ladder import manifest as manifests
@@ -117,9 +118,41 @@ def test_a_crash_while_loading(make: type[Made], tmp_path: Path) -> None:
     assert made.bad.failures[0].log[-2:] == ("loading shard 2 of 3", "out of engine memory")
 
 
-def test_a_hang_while_loading(make: type[Made], tmp_path: Path) -> None:
-    made = make(tmp_path / "out", '{"start": "hang"}', Limits(start_s=3))
-    made.check("the engine had not answered /health with 200 3 s after it was spawned.", "mock engine at ")
+class Hurry:
+    """The machine's clock, a hundred times as fast while the arm that fails does nothing but let us wait.
+
+    For all else deadlines are far away, however busy the machine is.
+    """
+
+    process_time = staticmethod(time.process_time)
+    sleep = staticmethod(time.sleep)
+
+    def __init__(self, logs: Path, words: str) -> None:
+        self._logs = logs
+        self._words = words
+        self._now_s = self._seen_s = time.perf_counter()
+
+    def perf_counter(self) -> float:
+        seen_s = time.perf_counter()
+        self._now_s += (seen_s - self._seen_s) * (100 if self._waits() else 1)
+        self._seen_s = seen_s
+        return self._now_s
+
+    def perf_counter_ns(self) -> int:
+        return round(self.perf_counter() * 1e9)
+
+    def _waits(self) -> bool:
+        """Whether it is its turn, and its log ends with these words."""
+        if not (self._logs / "bad.log").exists() or (self._logs / "good.log").exists():
+            return False
+        last = (self._logs / "bad.log").read_text().splitlines()[-1:]
+        return any(line.startswith(self._words) for line in last)
+
+
+def test_a_hang_while_loading(make: type[Made], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "time", Hurry(tmp_path / "out" / "logs", "mock engine at "))
+    made = make(tmp_path / "out", '{"start": "hang"}', Limits(start_s=300))
+    made.check("the engine had not answered /health with 200 300 s after it was spawned.", "mock engine at ")
 
 
 def test_an_engine_that_wants_a_key_is_not_waited_for(make: type[Made], tmp_path: Path) -> None:
@@ -137,16 +170,15 @@ def test_a_list_of_models_in_another_shape_costs_that_arm(make: type[Made], tmp_
 @pytest.mark.parametrize(
     ("start", "what"),
     [
-        ("hang", r"answered /health with 200, 3 s"),
-        ("elsewhere", r"opened its port \d+ \(it listens on \d+\), 3 s"),
+        ("hang", r"answered /health with 200, 300 s"),
+        ("elsewhere", r"opened its port \d+ \(it listens on \d+\), 300 s"),
     ],
 )
 def test_what_is_waited_for_is_said(
     make: type[Made], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: str, what: str
 ) -> None:
-    monkeypatch.setattr(processes, "TELL_S", 1.5)
-    monkeypatch.setattr(processes, "TELL_AGAIN_S", 0.1)
-    made = make(tmp_path / "out", json.dumps({"start": start}), Limits(start_s=3))
+    monkeypatch.setattr(processes, "time", Hurry(tmp_path / "out" / "logs", "mock engine at "))
+    made = make(tmp_path / "out", json.dumps({"start": start}), Limits(start_s=300))
     said = re.findall(f"waiting until it has {what} at most", made.said.getvalue())
     assert len(said) == 1
 
@@ -177,12 +209,14 @@ def test_after_everything_was_measured_again_nothing_is_left_to_go_on_with(
     assert again.shortfall() is None
 
 
-def test_a_hang_in_every_stream(make: type[Made], tmp_path: Path) -> None:
+def test_a_hang_in_every_stream(make: type[Made], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From its 22nd request on: it is restarted twice, and what is left then is not run."""
-    made = make(tmp_path / "out", '{"fault": "stall", "faulty_from": 22}', Limits(stall_s=1.4))
+    hurry = Hurry(tmp_path / "out" / "logs", "stalls")
+    monkeypatch.setattr(clients, "perf_counter_ns", hurry.perf_counter_ns)
+    made = make(tmp_path / "out", '{"fault": "stall", "faulty_from": 22}', Limits(stall_s=5))
     made.check("It does not answer any more: ", "mock engine at ")
     invalid = [record.invalid[0] for record in made.records("bad") if record.invalid]
-    assert any("stalled: no byte for 1.4 s." in reason for reason in invalid)
+    assert any("stalled: no byte for 5 s." in reason for reason in invalid)
     assert made.shortfall.startswith("1 of 2 arms failed on the way: bad; ")
 
 
@@ -214,12 +248,15 @@ def test_a_port_that_somebody_else_took(
 ) -> None:
     """The other program answers everything that an engine answers, and is asked for nothing."""
     log = tmp_path / "asked of the other"
-    taken = port.free_port()
-    behaviour = f'{{"log": "{log}"}}'
-    command = [sys.executable, mock_engine.__file__, str(taken), behaviour]
     other = subprocess.Popen(
-        command, cwd=ROOT, start_new_session=True, env=os.environ | {"PYTHONPATH": str(ROOT)}
+        [sys.executable, mock_engine.__file__, "0", json.dumps({"log": str(log)})],
+        cwd=ROOT,
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
     )
+    assert other.stdout is not None
+    taken = int(other.stdout.readline().split()[-1])
     ports = iter([taken])
     monkeypatch.setattr(launching, "free_port", lambda: next(ports, None) or port.free_port())
     if late:
@@ -229,36 +266,32 @@ def test_a_port_that_somebody_else_took(
             "onechip.ladder.engines.process.is_open", lambda at: next(seen, None) is not False and is_open(at)
         )
     try:
-        while not port.is_open(taken):
-            assert other.poll() is None
-            time.sleep(0.01)
         made = make(tmp_path / "out", "{}", Limits())
     finally:
         other.kill()
         other.wait()
+        other.stdout.close()
     made.check(f"It was started again on another port: port {taken} was taken by ", f"process {other.pid}")
     assert not any(record.invalid for record in made.records("bad"))
     assert not log.exists()
 
 
-def test_an_engine_that_dies_of_a_port_in_use() -> None:
+def test_an_engine_that_dies_of_a_port_in_use(tmp_path: Path) -> None:
     """Bound by somebody who does not listen: only its own words tell."""
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         number = holder.getsockname()[1]
         command = [sys.executable, mock_engine.__file__, str(number), "{}"]
-        process = EngineProcess(Launch(command, {"PYTHONPATH": str(ROOT)}), number, Path(os.devnull))
-        process.log = Path(f"/tmp/onechip-port-{os.getpid()}.log")
+        process = EngineProcess(Launch(command, {"PYTHONPATH": str(ROOT)}), number, tmp_path / "log")
         try:
             process.spawn()
             with pytest.raises(
                 port.PortTakenError, match="exited with code 1 before it opened its port"
             ) as said:
-                process.wait_ready(lambda: True, 30, lambda what: None)
+                process.wait_ready(lambda: True, 300, lambda what: None)
             assert "address already in use" in "\n".join(said.value.log)
         finally:
             process.stop()
-            process.log.unlink()
 
 
 class FullDisk:
