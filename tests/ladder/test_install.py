@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -349,12 +350,13 @@ def test_an_index_that_answers_is_used() -> None:
         def log_message(self, *_: object) -> None:
             pass
 
-    with HTTPServer(("127.0.0.1", 0), Refusing) as server:
+    with socket.socket() as mute, HTTPServer(("127.0.0.1", 0), Refusing) as server:
+        mute.bind(("127.0.0.1", 0))  # so that nobody else can listen there
         thread = threading.Thread(target=server.handle_request)
         thread.start()
         assert locks.reachable(f"http://127.0.0.1:{server.server_port}/whl/cpu")
         thread.join()
-    assert not locks.reachable(f"http://127.0.0.1:{server.server_port}/whl/cpu")
+        assert not locks.reachable(f"http://127.0.0.1:{mute.getsockname()[1]}/whl/cpu")
     assert not locks.reachable("no URL")
 
 

@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from typing import Any, cast
+from zlib import crc32
 
 import pytest
 from msgspec.structs import replace
@@ -14,7 +15,6 @@ from msgspec.structs import replace
 from onechip.errors import EngineError, LadderError
 from onechip.ladder import prompts, recipes
 from onechip.ladder.checkpoint import TokenCounter
-from onechip.ladder.engines.port import free_port
 from onechip.ladder.probe import probe
 from onechip.ladder.target import Target
 from tests.ladder.mock_engine import Behaviour, MockEngine, running, serving
@@ -151,7 +151,7 @@ class Begun(Counter):
     """A tokenizer whose texts begin with a BOS."""
 
     def encode(self, text: str) -> list[int]:
-        return [1, *(hash(word) for word in text.split())]
+        return [1, *(crc32(word.encode()) for word in text.split())]
 
 
 def test_an_engine_that_puts_its_own_bos_before_token_ids_gets_none_of_ours() -> None:
@@ -251,10 +251,14 @@ def answering(answer: bytes) -> Iterator[int]:
 
 
 def test_nobody_there() -> None:
-    with pytest.raises(EngineError, match=r"cannot be asked: nothing listens there \(connection refused\)"):
-        probe(Target("127.0.0.1", free_port()), "mock")
+    refused = r"cannot be asked: nothing listens there \(connection refused\)"
+    with socket.socket() as mute:
+        mute.bind(("127.0.0.1", 0))  # so that nobody else can listen there
+        with pytest.raises(EngineError, match=refused):
+            probe(Target("127.0.0.1", mute.getsockname()[1]), "mock")
+    # No name at all, so that no name server is asked, which may take its time.
     with pytest.raises(EngineError, match="cannot be asked: its name is not known"):
-        probe(Target("no-such-host.invalid", 80), "mock")
+        probe(Target("two words", 80), "mock")
 
 
 def test_an_engine_that_refuses_all() -> None:

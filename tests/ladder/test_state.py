@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -64,7 +64,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[Rest]:
     left: list[Rest] = []
     clock = iter(range(1000))
     monkeypatch.setattr(Rest, "now", classmethod(lambda cls: left.pop(0)))
-    monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr(state, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
     return left
 
 
