@@ -64,6 +64,7 @@ def test_named_arms_alone_leave_the_default_out() -> None:
         (f"onechip={URL}", [], "onechip is started by the ladder and takes no URL"),
         ("openai=8001", [], "'8001' is not the URL of a server"),
         ("openai=http://h:99999/v1", [], "is not the URL of a server"),
+        ("openai=http://h..b:80/v1", [], "is not the URL of a server"),
         ("onechip,onechip", [], "Two arms are called 'onechip'"),
         (",", [], "names no engine"),
         (None, ["onechip"], "is not understood"),

@@ -36,6 +36,7 @@ class Target:
         parts = urlsplit(url)
         try:
             port = parts.port
+            (parts.hostname or "").encode("idna")  # as it is encoded when it is looked up
         except ValueError:
             port = -1
         if parts.scheme not in ("http", "https") or not parts.hostname or port == -1:
