@@ -7,6 +7,7 @@ that the ladder's own process must not hold while it measures.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -191,11 +192,12 @@ class _Maker:
             env=_environment(),
         ) as process:
             try:
-                while process.poll() is None:
+                while True:
                     seconds, written = time.monotonic() - began, _size(folder) / 1e9
                     self.doing(f"making {form} of {self.model}: {written:.2f} GB written, {seconds:.0f} s")
-                    time.sleep(POLL_S)
-                said, wrong = process.communicate()
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        said, wrong = process.communicate(timeout=POLL_S)
+                        break
             except BaseException:
                 process.kill()
                 raise
