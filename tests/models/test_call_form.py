@@ -99,6 +99,29 @@ def test_other_ids_stay_as_they_are() -> None:
     assert rendered(source, *turn("{}", "toolu_1")) == "toolu_1 {}"
 
 
+@pytest.mark.parametrize("said", [{}, {"content": None}])
+@pytest.mark.parametrize(
+    ("printed", "shown"),
+    [
+        ("{{ '' if m.content is none else '<' + m.content + '>' }}", ""),
+        ("{{ '<' + m.content + '>' }}", "<>"),
+        ("<{{ m.content }}>", "<>"),
+        ("{% if m.content %}<{{ m.content }}>{% endif %}", ""),
+    ],
+    ids=["unless null", "joined", "printed", "if any"],
+)
+def test_calls_without_content(printed: str, shown: str, said: dict[str, None]) -> None:
+    """Clients send null or nothing at all."""
+    source = (
+        "{% for m in messages if m.tool_calls %}"
+        + printed
+        + "{{ m.tool_calls[0].function.arguments | tojson }}{% endfor %}"
+    )
+    message = {"role": "assistant", "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": "{}"}}]}
+    assert rendered(source, message | said) == f"{shown}{{}}"
+    assert "<Well>" in rendered(source, message | {"content": "Well"})
+
+
 def test_a_template_that_fails_on_every_form_says_so_when_it_is_asked() -> None:
     template = ChatTemplate(LOOP.replace("%s", "{{ raise_exception('no calls') }}"), {})
     assert template.render([USER]) == ""

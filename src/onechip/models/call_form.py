@@ -1,4 +1,5 @@
-"""How a chat template wants the calls of earlier turns: arguments as objects or as JSON text, and which ids.
+"""How a chat template wants the calls of earlier turns: arguments as objects or as JSON text, which ids, and
+what content where there is none.
 
 Nothing in a checkpoint says so; it is found by rendering a conversation with a call. Most templates print
 objects. DeepSeek's join the arguments to a string, so objects fail; Mistral's refuse ids that are not nine
@@ -28,13 +29,15 @@ class CallForm(msgspec.Struct, frozen=True):
     Attributes:
         as_text: arguments are JSON text, not objects.
         short_ids: ids are nine letters and digits.
+        content: of messages that call and say nothing.
     """
 
     as_text: bool = False
     short_ids: bool = False
+    content: str | None = None
 
     def told(self, message: Mapping[str, Any], index: int) -> Mapping[str, Any]:
-        """`message`, number `index` of a conversation, with its calls, and the one it answers, in this form.
+        """`message`, number `index` of a conversation, with its calls, or the one it answers, in this form.
 
         Raises:
             RequestError: arguments are no JSON object.
@@ -45,6 +48,8 @@ class CallForm(msgspec.Struct, frozen=True):
                 self._call(call, f"messages[{index}].tool_calls[{position}].function.arguments")
                 for position, call in enumerate(calls)
             ]
+            if message.get("content") is None:
+                changed["content"] = self.content
         if self.short_ids and message.get("tool_call_id"):
             changed["tool_call_id"] = _short(message["tool_call_id"])
         return {**message, **changed} if changed else message
@@ -59,7 +64,7 @@ class CallForm(msgspec.Struct, frozen=True):
 
 
 def find_call_form(render: Callable[[Sequence[Mapping[str, Any]]], str | None]) -> CallForm:
-    """The first form in which a template prints a call, its arguments not as Python would; else the usual.
+    """The first form in which a template prints a call, and nothing of it as Python would; else the usual.
 
     Args:
         render: messages -> the prompt; None if the template fails on them.
@@ -69,15 +74,16 @@ def find_call_form(render: Callable[[Sequence[Mapping[str, Any]]], str | None]) 
         {"role": "user", "content": "Xylem"},
         {
             "role": "assistant",
-            "content": "",
             "tool_calls": [{"id": "call_xylem", "type": "function", "function": function}],
         },
         {"role": "tool", "tool_call_id": "call_xylem", "name": "xylem", "content": "Xylem"},
     )
-    for as_text, short_ids in itertools.product((False, True), repeat=2):
-        form = CallForm(as_text, short_ids)
-        prompt = render([form.told(message, index) for index, message in enumerate(probe)])
-        if prompt is not None and _PROBE["Xylem"] in prompt and repr(_PROBE) not in prompt:
+    as_python = repr(_PROBE)
+    for content, as_text, short_ids in itertools.product((None, ""), (False, True), (False, True)):
+        form = CallForm(as_text, short_ids, content)
+        prompt = render([form.told(message, index) for index, message in enumerate(probe)]) or ""
+        printed_none = content is None and "None" in prompt
+        if _PROBE["Xylem"] in prompt and as_python not in prompt and not printed_none:
             return form
     return CallForm()
 
