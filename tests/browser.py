@@ -76,9 +76,10 @@ class Tab:
         self._session = session
         self.requests: list[str] = []
         self.complaints: list[str] = []
-        self._loaded = False
+        self._loaded: set[str] = set()
         for domain in ("Page", "Network", "Runtime", "Log"):
             self.send(f"{domain}.enable")
+        self.send("Page.setLifecycleEventsEnabled", enabled=True)
 
     def send(self, method: str, **params: Any) -> dict[str, Any]:
         return self._browser.send(method, self._session, self, **params)
@@ -90,14 +91,14 @@ class Tab:
                 self.requests.append(event["params"]["request"]["url"])
             case "Runtime.consoleAPICalled" | "Log.entryAdded" | "Runtime.exceptionThrown":
                 self.complaints.append(json.dumps(event["params"]))
-            case "Page.loadEventFired":
-                self._loaded = True
+            case "Page.lifecycleEvent" if event["params"]["name"] == "load":
+                self._loaded.add(event["params"]["loaderId"])
 
     def open(self, page: Path | str) -> None:
-        """Loads a file or an address, to the end."""
-        self._loaded = False
-        self.send("Page.navigate", url=page if isinstance(page, str) else page.absolute().as_uri())
-        while not self._loaded:
+        """Loads a file or an address, to the end; that the page before it was loaded may be told late."""
+        url = page if isinstance(page, str) else page.absolute().as_uri()
+        loader = self.send("Page.navigate", url=url)["loaderId"]
+        while loader not in self._loaded:
             self._browser.receive(self)
 
     def look(self, width: int, height: int = 900, *, dark: bool = False, paper: bool = False) -> None:

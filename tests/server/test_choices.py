@@ -212,7 +212,7 @@ def test_all_are_taken_or_none(client, server, engine) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_hanging_up_frees_all(client, server, engine, stream) -> None:
-    engine.windows = [[7]] * 1000
+    engine.windows = [[7]] * 100_000
     body = {"prompt": [[5, 6], [7, 8]], "n": 2} | ({"stream": True} if stream else {"prompt_logprobs": 1})
     if stream:
         with client.send("POST", TEXT, body) as response:

@@ -144,6 +144,28 @@ def test_work_that_goes_on_does_not_hold_up_the_end_of_the_process() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "given up\n", "")
 
 
+@pytest.mark.parametrize(("seconds", "said"), [(600, ""), (0, "taken down\n")])
+def test_a_process_is_not_taken_down_around_a_thread_at_work(seconds: int, said: str) -> None:
+    """Python does that step by step, and a library's thread that comes back meanwhile crashes."""
+    program = (
+        "import asyncio, atexit, threading, time\n"
+        "from onechip.server.work import GRAMMARS, end_if_busy\n"
+        "atexit.register(print, 'taken down')\n"
+        "begun = threading.Event()\n"
+        "def work():\n"
+        "    begun.set()\n"
+        f"    time.sleep({seconds})\n"
+        "async def main():\n"
+        "    job = asyncio.create_task(GRAMMARS.run(work))\n"
+        "    await asyncio.to_thread(begun.wait)\n"
+        f"    if not {seconds}: await job\n"
+        "asyncio.run(main())\n"
+        "end_if_busy()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, said, "")
+
+
 def test_the_package_is_a_command() -> None:
     done = subprocess.run([sys.executable, "-m", "onechip", "--help"], capture_output=True, text=True)
     assert done.returncode == 0

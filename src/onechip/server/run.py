@@ -17,6 +17,7 @@ from onechip.server.app import create_app
 from onechip.server.service import Model, Service
 from onechip.server.terminal import Terminal
 from onechip.server.upgrade import RefusedUpgrade
+from onechip.server.work import end_if_busy
 
 DRAIN_S = 600.0
 """How long running requests may take after the first Ctrl-C."""
@@ -48,6 +49,7 @@ def serve(config: ServeConfig) -> None:
     if service.error is not None:
         raise service.error
     terminal.say("Stopped.")
+    end_if_busy()
 
 
 def load_model(config: ServeConfig, progress: Progress) -> Model:

@@ -7,6 +7,7 @@ says where it is done.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -39,6 +40,7 @@ class Workers:
         self._name, self._most = name, most
         self._started = 0
         self._lock = threading.Lock()
+        self._undone: set[Future[Any]] = set()
         self._jobs: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
 
     async def run(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -48,12 +50,22 @@ class Workers:
             ClientGone: the client went away. What no thread has begun by then is not done at all.
         """
         result: Future[T] = Future()
+        self._undone.add(result)
+        result.add_done_callback(self._undone.discard)
         self._jobs.put((result, partial(function, *args, **kwargs)))
         with self._lock:
             if self._started < self._most:
                 threading.Thread(target=self._work, name=self._name, daemon=True).start()
                 self._started += 1
-        return await _unless_gone(asyncio.wrap_future(result))
+        try:
+            return await _unless_gone(asyncio.wrap_future(result))
+        finally:
+            result.cancel()  # before anybody can know that it is over: asyncio would do it a step later
+
+    @property
+    def busy(self) -> bool:
+        """Whether a thread is at work, or soon will be."""
+        return bool(self._undone)
 
     def _work(self) -> None:
         while True:
@@ -93,6 +105,14 @@ GRAMMARS = Workers("onechip-grammar", 2)
 
 SCORING = Workers("onechip-scoring", 1)
 """For compiling what scores prompts, when it is first needed."""
+
+
+def end_if_busy() -> None:
+    """Ends the process, with code 0, if a thread is still at work: a library that comes back from a long
+    computation while Python is being taken down crashes.
+    """
+    if any(workers.busy for workers in (BODIES, GRAMMARS, SCORING)):
+        os._exit(0)
 
 
 def expect(size: int, receive: Receive) -> None:
