@@ -30,7 +30,7 @@ class Clock:
 
     Attributes:
         received: bytes that the client has read, by the port that sent them.
-        stalled: an engine sends nothing any more; an hour passes once nothing else is left to be answered.
+        stalled: an engine sends nothing any more; an hour passes once nothing else can be answered.
     """
 
     def __init__(self) -> None:
@@ -59,7 +59,8 @@ class Clock:
             self.received[port] += len(data)
 
         def expire_at_last(loop: _Loop, why: Callable[[Exchange], str | None]) -> None:
-            if self.stalled and sum(exchange.sent_ns == 0 for exchange in loop.exchanges) == 1:
+            left = sum(exchange.sent_ns == 0 for exchange in loop.exchanges)
+            if self.stalled and (left == 1 or len(loop.connections) == 1):
                 self.stalled = False
                 self.advance(3600)
             expire(loop, why)

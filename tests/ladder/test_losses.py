@@ -9,14 +9,11 @@ import pytest
 
 from onechip.errors import LadderError
 from onechip.ladder.journal import read_records
-from onechip.ladder.records import CellRecord
-from tests.ladder.mock_engine import Behaviour, running
-from tests.ladder.whole_ladders import (
-    ROOT,
-    arm,
-    command,
-    ladder,
-)
+from onechip.ladder.plan import Limits, Plan
+from onechip.ladder.records import Arm, CellRecord
+from tests.ladder.clocks import Clock, ClockedEngine
+from tests.ladder.mock_engine import Behaviour, running, serving
+from tests.ladder.whole_ladders import ROOT, arm, command, here, ladder
 
 
 def test_a_dying_engine_costs_its_cells_and_not_the_other_arm_s(model: Path, tmp_path: Path) -> None:
@@ -56,18 +53,19 @@ def test_a_ladder_that_measured_nothing_fails_after_its_report(model: Path, tmp_
     assert (out / "report.html").exists()
 
 
-def test_a_stalled_stream_costs_one_request_and_its_cell(model: Path, tmp_path: Path) -> None:
-    words = [
-        *arm("stalls", fault="stall", faulty=[20], log=str(tmp_path / "a")),
-        "--stall",
-        "3",
-        "--jobs",
-        "one",
-    ]
-    _, records, _ = ladder(tmp_path / "out", model, *words)
+def test_a_stalled_stream_costs_one_request_and_its_cell(tmp_path: Path) -> None:
+    clock = Clock()
+    with clock.fitted(), serving(ClockedEngine(Behaviour(fault="stall", faulty=(19,)), clock)) as engine:
+        arm = Arm("stalls", "openai", "none", url=f"http://127.0.0.1:{engine.port}/v1")
+        limits = Limits(stall_s=3, request_s=9999)
+        plan = Plan("none", (arm,), ("one",), repeats=2, one_tokens=4, limits=limits)
+        _, records = here(tmp_path / "out", plan)
     errors = [request.error for record in records for request in record.requests if request.error]
     assert errors == ["stalled: no byte for 3 s."]
-    assert sum(bool(record.invalid) for record in records) == 1
+    assert [any("failed" in reason for reason in record.invalid) for record in records] == [
+        True,
+        *[False] * 3,
+    ]
 
 
 def test_invalid_cells_run_again_only_when_asked_for(model: Path, tmp_path: Path) -> None:

@@ -203,6 +203,7 @@ def test_what_ran_is_shown(page: Page):
         assert fact in text
 
 
+@pytest.mark.usefixtures("summary")
 def test_the_markdown_tables_are_rectangular(folder: Path):
     blocks = re.findall(r"(?:^\|.*\n)+", (folder / "report.md").read_text(), flags=re.MULTILINE)
     assert len(blocks) >= 6

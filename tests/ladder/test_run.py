@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 
 from onechip.errors import LadderError
@@ -37,6 +37,7 @@ from tests.ladder.whole_ladders import (
     asked,
     command,
     engines_of,
+    here,
     journal,
     ladder,
     shut,
@@ -248,24 +249,16 @@ def test_a_ladder_past_its_deadline_stops_and_can_go_on(
 
 def test_a_sweep_s_cells_take_as_long_as_asked(tmp_path: Path) -> None:
     """A wave takes 0.4 s by the clock of engine and client, so a cell of 3 s has eight; all get them."""
-    clock = Clock()
-    with ExitStack() as stack:
-        stack.enter_context(clock.fitted())
-        arms = []
+    clock, arms = Clock(), []
+    with clock.fitted(), ExitStack() as stack:
         for name, ttft_s in (("first", 0.4), ("other", 0.02)):
             engine = stack.enter_context(serving(ClockedEngine(Behaviour(ttft_s=ttft_s), clock)))
             arms.append(Arm(name, "openai", "none", url=f"http://127.0.0.1:{engine.port}/v1"))
-        sweep: dict[str, Any] = {"jobs": ("sweep",), "levels": (1, 2), "shapes": ((24, 6),), "repeats": 1}
-        limits = Limits(cool_s=0)
-        manifest = folders.create(
-            tmp_path / "out", Plan("none", tuple(arms), **sweep, least_cell_s=3, limits=limits)
-        )
-        journal = Journal(tmp_path / "out")
-        stack.callback(journal.close)
-        screen = Screen(Console(file=io.StringIO()))
-        Ladder(tmp_path / "out", manifest, journal, screen, None, bird=Scripted()).run()
+        limits, shapes = Limits(cool_s=0), ((24, 6),)
+        sweep = Plan("none", tuple(arms), ("sweep",), levels=(1, 2), shapes=shapes, repeats=1, limits=limits)
+        manifest, records = here(tmp_path / "out", replace(sweep, least_cell_s=3))
     assert manifest.requests == {"24/6 at 1": 8, "24/6 at 2": 16}
-    assert [(record.cell.arm, len(record.requests)) for record in journal.records] == [
+    assert [(record.cell.arm, len(record.requests)) for record in records] == [
         ("first", 8),
         ("first", 16),
         ("other", 8),

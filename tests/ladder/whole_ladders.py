@@ -1,7 +1,8 @@
-"""Ladders of scripted engines, each in a process of its own: a command line in, its journal out."""
+"""Ladders of scripted engines: a command line in, for a process of its own, or a plan; its journal out."""
 
 from __future__ import annotations
 
+import io
 import json
 import shlex
 import subprocess
@@ -12,13 +13,19 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from rich.console import Console
 
+from onechip.ladder import folder as folders
 from onechip.ladder import manifest as manifests
 from onechip.ladder.data import load
-from onechip.ladder.journal import NAME, read_records
+from onechip.ladder.journal import NAME, Journal, read_records
 from onechip.ladder.manifest import Manifest
+from onechip.ladder.plan import Plan
 from onechip.ladder.prompts import digest
 from onechip.ladder.records import CellRecord
+from onechip.ladder.run import Ladder
+from onechip.ladder.screen import Screen
+from tests.ladder.canaries import Scripted
 
 ACC_LIMIT = 30
 SMALL = [
@@ -65,6 +72,16 @@ def ladder(out: Path, model: Path, *words: str, code: int = 0) -> tuple[str, lis
     )
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout + done.stderr, read_records(out), manifests.load(out)
+
+
+def here(out: Path, plan: Plan) -> tuple[Manifest, list[CellRecord]]:
+    """Runs one to its end in this process, by a canary that sits still."""
+    manifest, journal = folders.create(out, plan), Journal(out)
+    try:
+        Ladder(out, manifest, journal, Screen(Console(file=io.StringIO())), None, bird=Scripted()).run()
+    finally:
+        journal.close()
+    return manifest, journal.records
 
 
 def engines_of(out: Path) -> list[int]:
