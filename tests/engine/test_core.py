@@ -7,6 +7,7 @@ import shutil
 import threading
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import ml_dtypes
@@ -118,14 +119,14 @@ def test_output_is_cut_to_what_the_context_leaves(client: Client) -> None:
 
 def test_cancel_in_the_middle_frees_the_slot(client: Client, questions: list[tuple[int, ...]]) -> None:
     entries = [request(prompt, max_tokens=900, ignore_eos=True) for prompt in questions[:4]]
-    client.submit(*entries)
     for entry in entries:
-        client.wait_for(3, entry.id)
-        client.engine.cancel(entry.id)
+        client.when(3, entry.id, partial(client.engine.cancel, entry.id))
+    client.submit(*entries)
     client.wait()
+    most = 2 + 2 * client.engine._loaded.plan.window  # the window that gives the third token, and one more
     for entry in entries:
         assert client.finish(entry.id) == "cancelled"
-        assert len(client.tokens(entry.id)) < 900
+        assert 3 <= len(client.tokens(entry.id)) <= most
     stats = client.engine.stats()
     assert (stats.running, stats.waiting, stats.cache_used) == (0, 0, 0.0)
 
@@ -177,7 +178,9 @@ def test_the_second_start_compiles_nothing(acorn_engine: Engine, engine_cache: P
     compiles = core.load(EngineConfig(ACORN, context=1024, cache_dir=engine_cache), lambda *_: None).compiles
     assert compiles.total == 0
     plan = acorn_engine._loaded.plan
-    kept = list(engine_cache.glob("executables/*/*.bin"))
+    folders = (engine_cache / "executables").iterdir()  # of other tests' engines too
+    used_last = max(folders, key=lambda folder: folder.stat().st_mtime_ns)
+    kept = {path.stem for path in used_last.glob("*.bin")} - {"score"}
     assert len(kept) == 5 + len(plan.chunk_buckets) + len(plan.row_buckets)
 
 
@@ -272,7 +275,7 @@ def test_a_hanging_device_shows_as_failed(jammed: Jammed, monkeypatch: pytest.Mo
     assert "has not answered" in (engine.failed or "")
     jammed.release.set()
     client.wait()
-    assert engine.failed is None
+    wait_until(lambda: engine.failed is None)  # the turn that answered may not have ended yet
     engine.stop()
 
 
@@ -288,6 +291,6 @@ def test_drain_refuses_new_requests_and_finishes_the_running(jammed: Jammed) -> 
         engine.submit(request((5,)))
     jammed.release.set()
     drainer.join()
+    engine.stop()  # what was drained is delivered by then
     assert left == [0]
     assert client.finish(entry.id) == "length"
-    engine.stop()

@@ -44,8 +44,16 @@ class Pair:
 
     def run(self, *requests: Request) -> tuple[list[list[int]], list[int]]:
         """Their texts, which must be the same, and how many tokens of each were cached."""
-        answers, truth = self.reusing.run(*requests), self.plain.run(*requests)
-        assert answers == truth
+        return self._compared(self.reusing.run(*requests), requests)
+
+    def run_together(self, *requests: Request) -> tuple[list[list[int]], list[int]]:
+        """The same, where nobody is begun with before all are there: that decides who finds what."""
+        return self._compared(self.reusing.run_together(*requests), requests)
+
+    def _compared(
+        self, answers: list[list[int]], requests: Sequence[Request]
+    ) -> tuple[list[list[int]], list[int]]:
+        assert answers == self.plain.run(*requests)
         assert all(event.cached_tokens == 0 for entry in requests for event in self.plain.events[entry.id])
         return answers, [self.cached(entry) for entry in requests]
 
@@ -137,15 +145,15 @@ def test_the_third_with_one_system_prompt_reuses_it(pair: Pair) -> None:
 
 
 def test_a_crowd_with_one_system_prompt_in_all_slots(ours: Pair) -> None:
-    """More than there are slots; some are cancelled; and then all of them go on."""
+    """More than there are slots; and then all of them go on."""
     system = words(6, 150)
     prompts = [system + words(100 + n, 20 + n % 40) for n in range(80)]
     crowd = [request(prompt, 30, seed=n, ends=True) for n, prompt in enumerate(prompts)]
-    answers, found = ours.run(*crowd)
+    answers, found = ours.run_together(*crowd)
     assert found == [0] + [150] * 79
     texts = [prompt + answer for prompt, answer in zip(prompts, answers, strict=True)]
-    _, found = ours.run(*(request(text + words(n, 9), 20, seed=n) for n, text in enumerate(texts)))
-    assert sum(cached > 150 for cached in found) > 32, "slots hold what was said in them"
+    _, found = ours.run_together(*(request(text + words(n, 9), 20, seed=n) for n, text in enumerate(texts)))
+    assert sum(cached > 150 for cached in found) > 16, "slots hold what was said in them"
 
 
 def test_a_request_that_was_cancelled_is_gone_on_with(pair: Pair) -> None:

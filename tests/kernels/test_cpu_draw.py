@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import binom
 
 from onechip.engine import sampling
 from onechip.kernels.api import Draw
@@ -17,6 +18,7 @@ OURS, WHY_NOT = choose("cpu")
 pytestmark = pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
 
 VOCABULARY = 97
+RARE = 1e-11
 NOBODY = np.full((1, 1), -1, np.int32)
 
 filtered = jax.jit(sampling.filtered)
@@ -59,7 +61,9 @@ def draw(
 def test_draws_follow_the_distribution_of_plain_jax(
     seed: int, temperature: float, top_k: int, top_p: float, min_p: float, softcap: float | None
 ) -> None:
-    """What plain JAX drops is never drawn, and shares are within five standard deviations."""
+    """What plain JAX drops is never drawn, and no token comes so seldom, or so often, as it would in fair
+    draws with a probability below RARE: these fail once in ten million runs, of 40 times 97 tokens each.
+    """
     scores = np.random.default_rng(seed).normal(0, 3, VOCABULARY).astype(np.float32)
     one = Draw(*(np.array([v], np.float32) for v in (temperature, top_k, top_p, min_p, 0)))
     one = Draw(one.temperature, one.top_k.astype(np.int32), one.top_p, one.min_p, one.seed.astype(np.uint32))
@@ -67,16 +71,17 @@ def test_draws_follow_the_distribution_of_plain_jax(
     kept = np.asarray(filtered(jnp.asarray(capped)[None], one))[0].astype(np.float64)
     truth = np.exp(kept - kept.max())
     truth /= truth.sum()
-    count = 4000
+    count = 6000
     drawn = draw(
         scores, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, count=count, softcap=softcap
     )
-    shares = np.bincount(drawn, minlength=VOCABULARY) / count
+    counts = np.bincount(drawn, minlength=VOCABULARY)
     # float32 sums may put the border of the nucleus one token further or nearer.
-    border = np.count_nonzero((shares > 0) & (truth == 0))
+    border = np.count_nonzero((counts > 0) & (truth == 0))
     assert border <= 1
     if not border:
-        assert (np.abs(shares - truth) <= 5 * np.sqrt(truth * (1 - truth) / count) + 2 / count).all()
+        fewer, more = binom.cdf(counts, count, truth), binom.sf(counts - 1, count, truth)
+        assert np.minimum(fewer, more).min() > RARE
 
 
 def test_ties_at_a_threshold_stay() -> None:

@@ -71,18 +71,20 @@ void helpers_wake_up() {
   });
 }
 
-// The caller sleeps until a helper that is slow has ended its task.
+// The caller sleeps until a helper that is slow has ended its task. Both tasks may go to helpers; a caller that has one
+// keeps it until a helper has the other.
 void slow_tasks_are_waited_for() {
-  std::atomic<bool> slow = false;  // both tasks may go to helpers
+  std::atomic<bool> began = false, ended = false;
   onechip::Team::get().run(2, [&](size_t, int thread) {
-    if (thread != 0) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));
-      slow = true;
-    } else {
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    if (thread == 0) {
+      while (!began) std::this_thread::yield();
+      return;
     }
+    began = true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    ended = true;
   });
-  check(slow, "no helper took part");
+  check(ended, "a helper's task was not waited for");
 }
 
 void callers_take_turns() {
