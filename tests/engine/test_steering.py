@@ -68,7 +68,9 @@ def test_steered_steps_give_what_windows_give(client: Client, questions: list[tu
 
 
 def test_log_probabilities_are_those_of_the_model(client: Client, questions: list[tuple[int, ...]]) -> None:
-    """Against the whole forward pass in float32; the engine's own arithmetic is bf16 and int8."""
+    """Against the whole forward pass in float32. The engine's bf16 is off by 0.016 to 0.034, as a root mean
+    square (24 answers, AVX2); the largest of an answer's 800 errors, up to 0.21, hangs on the processor.
+    """
     config = read_config(ACORN)
     params = load_weights(ACORN, config, dense_dtype=jnp.dtype(jnp.float32))
     whole = jax.jit(partial(decoder.forward, config, dtype=jnp.dtype(jnp.float32)))
@@ -86,14 +88,15 @@ def test_log_probabilities_are_those_of_the_model(client: Client, questions: lis
         logits = np.asarray(whole(params, text, np.arange(LONGEST)[None])[0], np.float64)
         scaled = logits[len(asked.prompt) - 1 : end - 1] / (asked.sampling.temperature or 1)
         truth = scaled - np.logaddexp.reduce(scaled, axis=-1, keepdims=True)
+        errors: list[float] = []
         for row, token, told in zip(truth, answer, found, strict=True):
-            assert told.chosen == pytest.approx(row[token], abs=0.15)
             assert len(told.top) == asked.sampling.logprobs
             values = [value for _, value in told.top]
             assert values == sorted(values, reverse=True)
-            np.testing.assert_allclose(
-                values, np.sort(row)[::-1][: len(values)], atol=0.15 if row.max() > -3 else 1
-            )
+            errors += [told.chosen - row[token], *(value - row[id] for id, value in told.top)]
+            errors += (values - np.sort(row)[::-1][: len(values)]).tolist()
+        assert np.sqrt(np.mean(np.square(errors))) < 0.06
+        assert np.abs(errors).max() < 0.5
     assert any(told.chosen < told.top[0][1] for told in logprobs(client, hot)), (
         "a draw is not always the likeliest"
     )
