@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from onechip.engine import sampling
@@ -57,6 +57,7 @@ def kept_by_sorting(logits: np.ndarray, params: SamplingParams, slack: float) ->
     top_p=st.floats(np.float32(0.01), 1, width=32),
     min_p=st.one_of(st.just(0.0), st.floats(np.float32(0.001), np.float32(0.9), width=32)),
 )
+@example(seed=2, temperature=float(np.float32(0.2)), top_k=0, top_p=1 - 2**-24, min_p=0.0)
 def test_filters_keep_what_sorting_keeps(
     seed: int, temperature: float, top_k: int, top_p: float, min_p: float
 ) -> None:
