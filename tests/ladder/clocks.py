@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,8 @@ from onechip.ladder import client
 from onechip.ladder.client import Connection, _Loop
 from onechip.ladder.wire import Exchange
 from tests.ladder.mock_engine import Behaviour, MockEngine
+
+Tick = Callable[[], None] | None
 
 BEGIN_NS, STEP_NS = 10**12, 1000
 TICK_S = 0.02
@@ -30,11 +33,13 @@ class Clock:
 
     Attributes:
         received: bytes that the client has read, by the port that sent them.
+        coming: requests that a load begins with and that no engine has got yet.
         stalled: an engine sends nothing any more; an hour passes once nothing else can be answered.
     """
 
     def __init__(self) -> None:
         self.received: Counter[int] = Counter()
+        self.coming = 0
         self.stalled = False
         self._ahead_ns = 0
         self._looks = itertools.count()
@@ -50,7 +55,11 @@ class Clock:
     @contextmanager
     def fitted(self) -> Iterator[None]:
         """The client goes by this clock."""
-        received, expire = Connection.data_received, _Loop._expire
+        received, run, expire = Connection.data_received, _Loop.run, _Loop._expire
+
+        async def announce(loop: _Loop, level: int, tick: Tick) -> dict[str, float]:
+            self.coming = min(level, len(loop.payloads))
+            return await run(loop, level, tick)
 
         def count(connection: Connection, data: bytes) -> None:
             assert connection._transport is not None
@@ -69,6 +78,7 @@ class Clock:
             patch.setattr(client, "perf_counter_ns", self.perf_counter_ns)
             patch.setattr(client, "TICK_PERIOD_S", TICK_S)
             patch.setattr(Connection, "data_received", count)
+            patch.setattr(_Loop, "run", announce)
             patch.setattr(_Loop, "_expire", expire_at_last)
             yield
 
@@ -90,6 +100,11 @@ class ClockedEngine(MockEngine):
 
         writer.write = count  # type: ignore[method-assign]
         await super().handle(reader, writer)
+
+    async def complete(self, path: str, body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        if self.clock is not None:
+            self.clock.coming -= 1
+        await super().complete(path, body, writer)
 
     def now(self) -> float:
         return super().now() if self.clock is None else self.clock.perf_counter_ns() / 1e9
@@ -123,6 +138,6 @@ class ClockedEngine(MockEngine):
             self.clock.advance(seconds)
 
     async def _stamped(self, clock: Clock) -> None:
-        """Waits until the client has seen all that was sent before."""
-        while clock.received[self.port] < self._written:
+        """Waits until all is here that is sent at once, and the client has seen all that was sent back."""
+        while clock.coming > 0 or clock.received[self.port] < self._written:
             await asyncio.sleep(PAUSE_S)
