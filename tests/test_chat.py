@@ -221,7 +221,7 @@ def test_a_conversation_with_acorn_and_the_end_of_its_server(tmp_path: Path) -> 
 
 
 def test_ctrl_c_ends_the_answer_and_not_the_chat(tmp_path: Path, url: str, engine: ScriptedEngine) -> None:
-    engine.windows = [TOKENIZER.encode("word ")] * 100_000
+    engine.say_word_for_ever()
     with on_a_terminal(tmp_path, "--url", url) as (terminal, _):
         terminal.wait_for("> ")
         terminal.type("Go on\n")
@@ -260,7 +260,7 @@ def test_ctrl_c_pressed_again_and_again(
     """It ends what it may end, and what comes of that is kept and said, whatever is pressed meanwhile."""
     lines = iter(["Go on", "/set", "/exit"])
     monkeypatch.setattr("builtins.input", lambda prompt: next(lines))
-    engine.windows = [TOKENIZER.encode("word ")] * 100_000
+    engine.say_word_for_ever()
     before, ctrl_c, screen = signal.getsignal(signal.SIGINT), CtrlC(), Mashed(talks=True)
     with closing(Server(url)) as server, ctrl_c.held():
         conversation = Conversation(server, "acorn", Settings(), screen, ctrl_c)

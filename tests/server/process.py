@@ -39,7 +39,7 @@ Acorn then says "The result is 153."
 
 
 class Process:
-    """A child process that serves a model on a free port."""
+    """A child process that serves a model on a free port; leaving it as a context kills what still runs."""
 
     def __init__(self, model: str = "acorn", *options: str) -> None:
         self.process = subprocess.Popen(
@@ -50,8 +50,19 @@ class Process:
         self.log: list[str] = []
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
-        wait_until(lambda: self._url() is not None or self.process.poll() is not None, 120)
-        self.url = self._url() or pytest.fail("".join(self.log))
+        try:
+            wait_until(lambda: self._url() is not None or self.process.poll() is not None, 120)
+            self.url = self._url() or pytest.fail("".join(self.log))
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.process.kill()
+        self.wait()
 
     def _read(self) -> None:
         assert self.process.stderr is not None

@@ -128,6 +128,10 @@ class ScriptedEngine:
         self._stopped = False
         self._draining = False
 
+    def say_word_for_ever(self) -> None:
+        """Go on until the client stops it, and have room for a next question whenever that is."""
+        self.windows, self.context = [self.tokenizer.encode("word ")] * 100_000, 1_000_000
+
     def start(self, deliver: Callable[[list[Event]], None]) -> None:
         self._deliver = deliver
         self._thread = threading.Thread(target=self._run)

@@ -225,22 +225,22 @@ def end_of(stream: Any) -> str:
 @pytest.mark.usefixtures("served")  # so that the programs are compiled
 @pytest.mark.parametrize(("signals", "count"), [(1, 4), (2, 32)])
 def test_ctrl_c_drains_and_a_second_one_stops(signals: int, count: int) -> None:
-    process = Process()
-    wait_until(process.ready, 100)
-    with openai.OpenAI(base_url=f"{process.url}/v1", api_key="none", max_retries=0) as client:
-        streams = [whole(client, stream=True, max_tokens=ENDLESS, extra_body=ON_AND_ON) for _ in range(count)]
-        for stream in streams:
-            next(stream)
-        process.interrupt()
-        wait_until(lambda: any(f"Finishing {count} running" in line for line in process.log))
-        with pytest.raises(openai.InternalServerError, match="shutting down"):
-            whole(client)
-        if signals == 2:
-            process.interrupt()
-        with ThreadPoolExecutor(count) as pool:  # all at once: the server does not wait for long
-            ends = list(pool.map(end_of, streams))
     end = "length" if signals == 1 else "The server stopped before the answer was complete."
-    assert ends == [end] * count
-    assert process.wait() == 0
-    assert process.log[-1] == "Stopped.\n"
-    assert not any("Traceback" in line for line in process.log)
+    with Process() as process:
+        wait_until(process.ready, 400)
+        with openai.OpenAI(base_url=f"{process.url}/v1", api_key="none", max_retries=0) as client:
+            asked = {"stream": True, "max_tokens": ENDLESS, "extra_body": ON_AND_ON}
+            streams = [whole(client, **asked) for _ in range(count)]
+            for stream in streams:
+                next(stream)
+            process.interrupt()
+            wait_until(lambda: any(f"Finishing {count} running" in line for line in process.log))
+            with pytest.raises(openai.InternalServerError, match="shutting down"):
+                whole(client)
+            if signals == 2:
+                process.interrupt()
+            with ThreadPoolExecutor(count) as pool:  # all at once: the server does not wait for long
+                assert list(pool.map(end_of, streams)) == [end] * count
+        assert process.wait() == 0
+        assert process.log[-1] == "Stopped.\n"
+        assert not any("Traceback" in line for line in process.log)

@@ -18,7 +18,6 @@ from tests.server.chat_page import FOCUSED, TOOL, WELL, ask, click, says, shown,
 from tests.server.process import ORDERS, PROBLEM, TOOLS, Process
 from tests.server.scripted import (
     THINKING_CALL,
-    TOKENIZER,
     Client,
     ScriptedEngine,
     error_of,
@@ -67,7 +66,7 @@ def test_the_page_is_no_part_of_the_api(client: Client) -> None:
 
 
 def test_stop_ends_the_answer_and_frees_the_slot(tab: Tab, engine: ScriptedEngine) -> None:
-    engine.windows = [TOKENIZER.encode("word ")] * 100_000
+    engine.say_word_for_ever()
     tab.write("Hi")
     tab.press("Enter")
     tab.wait_for("document.querySelector('.answer .said')?.textContent.length > 50")
@@ -186,7 +185,7 @@ def test_a_reload_keeps_the_chat_and_the_settings(tab: Tab, engine: ScriptedEngi
     url = f"http://127.0.0.1:{client.port}/"
     ask(tab, "Hi", 2)
     tab.ask("state.settings.system = 'Be brief.'")
-    engine.windows = [TOKENIZER.encode("word ")] * 100_000
+    engine.say_word_for_ever()
     tab.write("More")
     tab.press("Enter")
     tab.wait_for("state.messages[3]?.content.length > 20")

@@ -67,7 +67,7 @@ class Child:
             code = self._process.wait(patience_s)
         except subprocess.TimeoutExpired:
             return
-        self._reader.join(1)
+        self._reader.join(END_S)
         said = [line.removeprefix("onechip: ") for line in self._log if line.startswith("onechip: ")]
         error = EngineError(said[-1] if said else f"onechip serve ended with code {code}.", log=self._log)
         error.exit_code = code if code > 0 else error.exit_code
