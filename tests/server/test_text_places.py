@@ -49,6 +49,7 @@ def beginnings(data: bytes) -> list[int]:
         (byte_tokens(b"\xe5\xe5\x97\xa5"), [0, 1, 1, 1]),
         (byte_tokens("\ufffd".encode()) + WORD, [0, 0, 0, 1]),
         ([*byte_tokens(b"\xf0"), *byte_tokens(b"\x80"), *WORD], [0, 1, 2]),
+        (byte_tokens(b"\xed\xa5\x80") + WORD, [0, 1, 2, 3]),
     ],
 )
 def test_a_token_that_breaks_a_character_begins_behind_it(ids: list[int], places: list[int]) -> None:

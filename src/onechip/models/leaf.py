@@ -84,7 +84,8 @@ def _in_float16(scale: Leaf) -> NDArray[np.float16]:
 
     Raises CheckpointError if some are too large or too small for it.
     """
-    half: NDArray[np.float16] = np.asarray(scale).astype(np.float16)
+    with np.errstate(over="ignore"):  # some processors say so, and the error below says it better
+        half: NDArray[np.float16] = np.asarray(scale).astype(np.float16)
     wide = np.asarray(scale).astype(np.float32)
     if (lost := half != wide).any():
         raise CheckpointError(

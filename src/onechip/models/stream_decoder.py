@@ -7,12 +7,15 @@ one byte. Either way a token is bytes, and what is left to do is to decode UTF-8
 
 from __future__ import annotations
 
-import codecs
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from encodings.utf_8 import IncrementalDecoder
+from typing import TYPE_CHECKING, Any
 
 import tokenizers
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 _SENTENCE_PIECE = [
     {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
@@ -90,6 +93,18 @@ class Pieces(dict[int, bytes]):
         return token.replace("▁", " ").encode() if byte is None else byte
 
 
+class _Utf8(IncrementalDecoder):
+    """UTF-8 that holds back what may become a character, and nothing else.
+
+    Python's holds back the first two bytes of an encoded surrogate, too, for errors="surrogatepass" alone.
+    """
+
+    def decode(self, input: ReadableBuffer, final: bool = False) -> str:
+        text = super().decode(input, final)
+        held, _ = self.getstate()
+        return text + super().decode(b"", True) if b"\xed\xa0" <= held < b"\xee" else text
+
+
 class StreamDecoder:
     """Decodes a sequence of ids part by part, in time proportional to each part.
 
@@ -105,7 +120,7 @@ class StreamDecoder:
             continued: the text goes on from a prompt, so that a blank at its start belongs to it.
         """
         self._pieces = pieces
-        self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+        self._utf8 = _Utf8("replace")
         self._blanks = 0 if continued else pieces.spelling.leading_blanks
 
     def push(self, ids: Sequence[int]) -> str:
