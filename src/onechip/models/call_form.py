@@ -20,7 +20,26 @@ from onechip.errors import RequestError
 from onechip.models.json_text import decode_json
 
 _ID_LENGTH = 9
-_PROBE = {"Xylem": "Yucca"}
+_ARGUMENTS = {"Xylem": "Yucca"}
+
+PROBE_NAME = "xylem"
+"""Of the function that is called in PROBE."""
+
+PROBE: tuple[dict[str, Any], ...] = (
+    {"role": "user", "content": "Xylem"},
+    {
+        "role": "assistant",
+        "tool_calls": [
+            {
+                "id": "call_xylem",
+                "type": "function",
+                "function": {"name": PROBE_NAME, "arguments": _ARGUMENTS},
+            }
+        ],
+    },
+    {"role": "tool", "tool_call_id": "call_xylem", "name": PROBE_NAME, "content": "Xylem"},
+)
+"""A conversation with a call and its result, by which templates are told apart."""
 
 
 class CallForm(msgspec.Struct, frozen=True):
@@ -58,7 +77,8 @@ class CallForm(msgspec.Struct, frozen=True):
         given = call["function"].get("arguments")
         arguments: Any = _decoded(given, field)
         if self.as_text:
-            arguments = given if arguments and isinstance(given, str) else _text(arguments)
+            as_given = arguments and isinstance(given, str)
+            arguments = given if as_given else json.dumps(arguments, ensure_ascii=False)
         told = {**call, "function": {**call["function"], "arguments": arguments}}
         return {**told, "id": _short(call["id"])} if self.short_ids and call.get("id") else told
 
@@ -69,21 +89,12 @@ def find_call_form(render: Callable[[Sequence[Mapping[str, Any]]], str | None]) 
     Args:
         render: messages -> the prompt; None if the template fails on them.
     """
-    function = {"name": "xylem", "arguments": _PROBE}
-    probe: tuple[dict[str, Any], ...] = (
-        {"role": "user", "content": "Xylem"},
-        {
-            "role": "assistant",
-            "tool_calls": [{"id": "call_xylem", "type": "function", "function": function}],
-        },
-        {"role": "tool", "tool_call_id": "call_xylem", "name": "xylem", "content": "Xylem"},
-    )
-    as_python = repr(_PROBE)
+    as_python = repr(_ARGUMENTS)
     for content, as_text, short_ids in itertools.product((None, ""), (False, True), (False, True)):
         form = CallForm(as_text, short_ids, content)
-        prompt = render([form.told(message, index) for index, message in enumerate(probe)]) or ""
+        prompt = render([form.told(message, index) for index, message in enumerate(PROBE)]) or ""
         printed_none = content is None and "None" in prompt
-        if _PROBE["Xylem"] in prompt and as_python not in prompt and not printed_none:
+        if _ARGUMENTS["Xylem"] in prompt and as_python not in prompt and not printed_none:
             return form
     return CallForm()
 
@@ -93,10 +104,6 @@ def _short(call_id: str) -> str:
     if len(call_id) == _ID_LENGTH and call_id.isascii() and call_id.isalnum():
         return call_id
     return hashlib.sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()[:_ID_LENGTH]
-
-
-def _text(arguments: Mapping[str, Any]) -> str:
-    return json.dumps(arguments, ensure_ascii=False)
 
 
 def _decoded(arguments: Any, field: str) -> dict[str, Any]:

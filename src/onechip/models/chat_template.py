@@ -21,7 +21,7 @@ import jinja2.sandbox
 import msgspec
 
 from onechip.errors import CheckpointError, RequestError
-from onechip.models.call_form import CallForm, find_call_form
+from onechip.models.call_form import PROBE_NAME, CallForm, find_call_form
 from onechip.models.tokenizer_config import SPECIAL_TOKENS, TokenizerConfig
 from onechip.models.tool_schema import check_schema
 
@@ -38,7 +38,7 @@ _PROBE = "Xylem"
 _PROBE_TOOLS = [
     {
         "type": "function",
-        "function": {"name": "xylem", "description": _PROBE, "parameters": {"type": "object"}},
+        "function": {"name": PROBE_NAME, "description": _PROBE, "parameters": {"type": "object"}},
     }
 ]
 _EDGE = "XylemEdge"

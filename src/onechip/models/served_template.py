@@ -12,6 +12,7 @@ from pathlib import Path
 
 import onechip.models
 from onechip.errors import UsageError
+from onechip.models.call_form import PROBE, PROBE_NAME
 from onechip.models.chat_template import ChatTemplate
 from onechip.models.config import ModelConfig
 from onechip.models.tokenizer_config import TokenizerConfig
@@ -24,17 +25,6 @@ _REPLACED = (
 )
 _EMPTY_THOUGHT = "{%- set empty_thought = true -%}"
 """What tells ours to close the thoughts of a model that is not to think; E2B and E4B were trained without."""
-
-_NAME = "onechip_probe"
-_PROBE = (
-    {"role": "user", "content": "?"},
-    {
-        "role": "assistant",
-        "content": "",
-        "tool_calls": [{"id": "1", "type": "function", "function": {"name": _NAME, "arguments": {}}}],
-    },
-    {"role": "tool", "tool_call_id": "1", "name": _NAME, "content": "!"},
-)
 
 
 def served_template(
@@ -62,8 +52,10 @@ def served_template(
 
 def _is_gemma4s_first(template: ChatTemplate) -> bool:
     """It writes Gemma 4's calls, but not their results."""
-    prompt = template.tried(_PROBE)
-    return prompt is not None and f"<|tool_call>call:{_NAME}" in prompt and "<|tool_response>" not in prompt
+    prompt = template.tried(PROBE)
+    return (
+        prompt is not None and f"<|tool_call>call:{PROBE_NAME}" in prompt and "<|tool_response>" not in prompt
+    )
 
 
 def _with_tokens(folder: Path, source: str) -> ChatTemplate:

@@ -101,8 +101,7 @@ class _Utf8(IncrementalDecoder):
 
     def decode(self, input: ReadableBuffer, final: bool = False) -> str:
         text = super().decode(input, final)
-        held, _ = self.getstate()
-        return text + super().decode(b"", True) if b"\xed\xa0" <= held < b"\xee" else text
+        return text + super().decode(b"", True) if b"\xed\xa0" <= self.buffer < b"\xee" else text
 
 
 class StreamDecoder:
