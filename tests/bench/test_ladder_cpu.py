@@ -25,3 +25,11 @@ def test_a_chapter_without_results_here_stays_as_it_stands(
     assert found[acorn] == f"## {acorn}\n\nmeasured elsewhere\n\n### Scores\n\n1"
     assert found[e2b] == f"## {e2b}\n\nnew"
     assert page.read_text().startswith(ladder_cpu.HEAD)
+
+
+@pytest.mark.parametrize(
+    ("rows", "end"), [(2, "| 2 |"), (3, "| 2 |\n\nAnd 1 more rows of this kind in the report.")]
+)
+def test_long_tables_are_shortened(rows: int, end: str) -> None:
+    table = "\n".join(["| cell |", "| --- |", *(f"| {row} |" for row in range(1, rows + 1))])
+    assert ladder_cpu.shortened(table, rows=2) == "| cell |\n| --- |\n| 1 |\n" + end

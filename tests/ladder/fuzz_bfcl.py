@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 
 from onechip.ladder.data import BFCL_PACKAGE
 from onechip.ladder.scoring import bfcl
+from tests.shared_data import SHARED
 
 FIXTURE = Path(__file__).with_name("bfcl_verdicts.json")
-SHARED = Path(__file__).parents[2].parent / "shared" / "data" / "bfcl"
 KEPT = 600
 """Calls in the fixture."""
 WORDS = ("Ann", "b-c", "New York", "it's", 'a "b"', "x_y", "", "É", "5", "3.0", "True", "/", "ab, cd.")
@@ -50,7 +50,7 @@ def main() -> None:
     words.add_argument("--seed", type=int, default=1)
     words.add_argument("--wheel", type=Path, help=f"of {BFCL_PACKAGE}; fetched with pip if not given")
     words.add_argument(
-        "--data", type=Path, default=SHARED, help="folder with simple_python.jsonl and answers"
+        "--data", type=Path, default=SHARED / "bfcl", help="folder with simple_python.jsonl and answers"
     )
     words.add_argument("--write", action="store_true", help=f"write {FIXTURE.name}")
     given = words.parse_args()

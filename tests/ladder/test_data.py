@@ -11,8 +11,8 @@ import pytest
 from onechip.errors import LadderError
 from onechip.ladder.data import load
 from onechip.ladder.scoring import bfcl
+from tests.shared_data import SHARED
 
-SHARED = Path(__file__).parents[2].parent / "shared" / "data"
 needs_data = pytest.mark.skipif(
     not SHARED.is_dir(), reason=f"the published question sets are not in {SHARED}"
 )

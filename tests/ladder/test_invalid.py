@@ -7,7 +7,6 @@ has the engines' clock, on which only what they do takes time.
 from __future__ import annotations
 
 import html
-import io
 import sys
 import time
 from collections.abc import Iterator
@@ -19,20 +18,15 @@ from zlib import crc32
 
 import msgspec
 import pytest
-from rich.console import Console
 
-from onechip.ladder import folder as folders
 from onechip.ladder.canary import Canary, Reading
 from onechip.ladder.checkpoint import TokenCounter
 from onechip.ladder.client import Connection
 from onechip.ladder.engines import ENGINES
 from onechip.ladder.engines.engine import Engine, Launch, Start, Variant
-from onechip.ladder.journal import Journal, read_records
 from onechip.ladder.plan import Limits, Plan
 from onechip.ladder.records import Arm, CellRecord
 from onechip.ladder.report import write_report
-from onechip.ladder.run import Ladder
-from onechip.ladder.screen import Screen
 from onechip.ladder.target import Target
 from tests.ladder import sick_engine
 from tests.ladder.busy import reasons
@@ -40,6 +34,7 @@ from tests.ladder.canaries import Scripted
 from tests.ladder.clocks import Clock
 from tests.ladder.mock_engine import serving
 from tests.ladder.sick_engine import Illness, SickEngine
+from tests.ladder.whole_ladders import here
 
 RULES: dict[str, tuple[Illness, str]] = {
     "failed": (Illness("error"), "1 of 4 requests failed: "),
@@ -113,13 +108,7 @@ def run(out: Path, arms: tuple[Arm, ...], bird: Canary) -> list[CellRecord]:
         least_cell_s=0,
         limits=Limits(stall_s=3, cool_s=0),
     )
-    manifest = folders.create(out, plan)
-    journal, screen = Journal(out), Screen(Console(file=io.StringIO()))
-    try:
-        Ladder(out, manifest, journal, screen, cast(TokenCounter, Words()), bird=bird).run()
-    finally:
-        journal.close()
-    return read_records(out)
+    return here(out, plan, cast(TokenCounter, Words()), bird)[1]
 
 
 def url_arm(name: str, port: int) -> Arm:

@@ -17,6 +17,8 @@ from rich.console import Console
 
 from onechip.ladder import folder as folders
 from onechip.ladder import manifest as manifests
+from onechip.ladder.canary import Canary
+from onechip.ladder.checkpoint import TokenCounter
 from onechip.ladder.data import load
 from onechip.ladder.journal import NAME, Journal, read_records
 from onechip.ladder.manifest import Manifest
@@ -74,11 +76,14 @@ def ladder(out: Path, model: Path, *words: str, code: int = 0) -> tuple[str, lis
     return done.stdout + done.stderr, read_records(out), manifests.load(out)
 
 
-def here(out: Path, plan: Plan) -> tuple[Manifest, list[CellRecord]]:
-    """Runs one to its end in this process, by a canary that sits still."""
+def here(
+    out: Path, plan: Plan, tokens: TokenCounter | None = None, bird: Canary | None = None
+) -> tuple[Manifest, list[CellRecord]]:
+    """Runs one to its end in this process, by this canary or by one that sits still."""
     manifest, journal = folders.create(out, plan), Journal(out)
+    screen = Screen(Console(file=io.StringIO()))
     try:
-        Ladder(out, manifest, journal, Screen(Console(file=io.StringIO())), None, bird=Scripted()).run()
+        Ladder(out, manifest, journal, screen, tokens, bird=bird or Scripted()).run()
     finally:
         journal.close()
     return manifest, journal.records

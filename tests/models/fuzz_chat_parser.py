@@ -43,8 +43,8 @@ from tests.models.made_answers import Answer, Marker, as_templates_write, ids_of
 from tests.models.small_tokenizers import LLAMA3, byte_level, save
 from tests.server.replay import Replay, Reply
 from tests.server.scripted import ACORN
+from tests.shared_data import SHARED
 
-SHARED = Path(__file__).parents[2].parent / "shared" / "data"
 PROMPT = "<bos><|turn>user\nHi<turn|>\n<|turn>model\n"
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import json
-import os
 import sys
 from pathlib import Path
 from types import FrameType
@@ -16,10 +15,10 @@ import pytest
 import onechip.models
 from onechip.errors import CheckpointError, RequestError
 from onechip.models.chat_template import ChatTemplate
+from tests.shared_data import SHARED
 
 ACORN = Path(onechip.models.__file__).parent / "acorn"
-SHARED = Path(os.environ.get("ONECHIP_SHARED", Path(__file__).parents[3] / "shared"))
-OFFICIAL = SHARED / "data" / "gemma4_chat_template.jinja"
+OFFICIAL = SHARED / "gemma4_chat_template.jinja"
 
 TOOLS: list[dict[str, Any]] = [
     {

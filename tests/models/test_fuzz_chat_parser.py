@@ -8,10 +8,11 @@ import pytest
 
 from onechip.models.tokenizer import Tokenizer
 from tests.models import made_thoughts
-from tests.models.fuzz_chat_parser import SHARED, Family, Gemma4, JsonCalls, ThinkMarked, fuzz, templates
+from tests.models.fuzz_chat_parser import Family, Gemma4, JsonCalls, ThinkMarked, fuzz, templates
 from tests.models.made_answers import ODDITIES
 from tests.models.made_json_calls import FORMS
 from tests.server.scripted import ACORN
+from tests.shared_data import SHARED
 
 
 @pytest.fixture(params=["Gemma 4", "JSON", *ThinkMarked.KINDS])

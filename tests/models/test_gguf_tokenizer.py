@@ -22,8 +22,7 @@ from onechip.models.gguf.tokenizer import scored_merges, tokenizer_config_json, 
 from onechip.models.source import resolve_model
 from tests.models.gguf_files import close, writer
 from tests.models.small_tokenizers import TEXT, byte_level, sentence_piece
-
-SHARED = Path(__file__).parents[3] / "shared" / "data"
+from tests.shared_data import SHARED
 
 
 def metadata(folder: Path, **keys: Any) -> Metadata:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -17,10 +16,10 @@ from onechip.models.config import ModelConfig, read_config
 from onechip.models.gguf.metadata import Metadata
 from onechip.models.gguf.view import open_parts
 from onechip.models.served_template import served_template
+from tests.shared_data import SHARED
 
 ACORN = Path(onechip.models.__file__).parent / "acorn"
 FIRST = Path(__file__).parent / "first_gemma4.jinja"
-SHARED = Path(os.environ.get("ONECHIP_SHARED", Path(__file__).parents[3] / "shared")) / "data"
 SMALL = read_config(ACORN)
 LARGE = replace(SMALL, ple_dim=0)
 USER = {"role": "user", "content": "Hi"}

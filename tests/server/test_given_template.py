@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,18 +24,8 @@ QUESTION: dict[str, Any] = {
 }
 
 
-@contextmanager
-def serving(model: Path | str, *options: str) -> Iterator[Process]:
-    process = Process(str(model), *options)
-    try:
-        wait_until(process.ready, 400)
-        yield process
-    finally:
-        process.interrupt()
-        process.wait()
-
-
 def prompt(process: Process) -> str:
+    wait_until(process.ready, 400)
     rendered = process.ask("/apply-template", QUESTION)
     assert process.ask("/v1/chat/completions", QUESTION)["choices"][0]["message"]["role"] == "assistant"
     return str(rendered["prompt"])
@@ -48,12 +36,12 @@ def test_gemma4s_first_template_is_replaced_and_the_start_says_so(tmp_path: Path
         if file.name != "chat_template.jinja" and file.is_file():
             (tmp_path / file.name).symlink_to(file)
     (tmp_path / "chat_template.jinja").write_text(FIRST.read_text())
-    with serving(tmp_path) as process:
+    with Process(str(tmp_path)) as process:
         assert "<|tool_response>response:f{" in prompt(process)
         assert sum("Gemma 4's first" in line for line in process.log) == 1
 
 
 def test_a_template_from_the_command_line() -> None:
-    with serving("acorn", "--chat-template", str(FIRST)) as process:
+    with Process("acorn", "--chat-template", str(FIRST)) as process:
         assert "<|turn>tool\n35<turn|>" in prompt(process)
         assert not any("Gemma 4's first" in line for line in process.log)

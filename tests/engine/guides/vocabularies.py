@@ -16,8 +16,9 @@ from onechip.models.gguf.tokenizer import tokenizer_json
 from onechip.models.source import resolve_model
 from onechip.models.tokenizer import Tokenizer
 from tests.models.small_tokenizers import CHATML, LLAMA3, byte_level, save, sentence_piece
+from tests.shared_data import SHARED
 
-_GEMMA = Path(__file__).parents[4] / "shared" / "data" / "gemma4_vocab.gguf"
+_GEMMA = SHARED / "gemma4_vocab.gguf"
 _PADDING = 40
 """Rows of the logits beyond the tokenizer's."""
 
